@@ -1,0 +1,127 @@
+"""The one place that knows which asyncio driver is in use.
+
+PyMongo's own asyncio API is the default; Motor, which it replaced, runs the same code when
+`TICKETING_MONGO_DRIVER=motor`. The two agree on everything but the few calls wrapped here:
+opening a client, beginning a transaction, a change stream and an aggregation.
+"""
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pymongo import AsyncMongoClient, ReadPreference, WriteConcern
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.read_concern import ReadConcern
+
+from ticketing.settings import Settings
+
+Document = dict[str, Any]
+# Both drivers answer to these names; PyMongo's are used for typing since its stubs are complete.
+Database = AsyncDatabase[Document]
+Collection = AsyncCollection[Document]
+Session = AsyncClientSession
+Result = TypeVar("Result")
+
+# An operation of a request must end within this time, retries and server selection included. The
+# drivers' own limits (30 s to find a server, 120 s for a transaction) would hold a fan for minutes.
+OPERATION_TIMEOUT_MS = 8_000
+SERVER_SELECTION_TIMEOUT_MS = 4_000
+
+
+@dataclass(frozen=True)
+class Client:
+    """An open client and the database named by the settings."""
+
+    driver_client: Any
+    database: Database
+
+    async def close(self) -> None:
+        """Close every connection."""
+        closing = self.driver_client.close()
+        if inspect.isawaitable(closing):
+            await closing
+
+
+async def connect(
+    settings: Settings, *, operation_timeout_ms: int | None = OPERATION_TIMEOUT_MS
+) -> Client:
+    """Open a client. Nothing is asked of the server yet, so a server that is down is no error here.
+
+    Writes are acknowledged by a majority: what a fan was told survives the loss of a node. A worker
+    passes `operation_timeout_ms=None` where it waits on a change stream without end.
+    """
+    options: dict[str, Any] = {
+        "tz_aware": True,
+        "retryWrites": True,
+        "retryReads": True,
+        "w": "majority",
+        "readConcernLevel": "majority",
+        "serverSelectionTimeoutMS": SERVER_SELECTION_TIMEOUT_MS,
+        "connectTimeoutMS": SERVER_SELECTION_TIMEOUT_MS,
+        "maxPoolSize": 64,
+        "appname": "ticketing",
+    }
+    if operation_timeout_ms is not None:
+        options["timeoutMS"] = operation_timeout_ms
+    client: Any
+    if settings.mongo_driver == "motor":
+        from motor.motor_asyncio import AsyncIOMotorClient
+
+        client = AsyncIOMotorClient(settings.mongodb_uri, **options)
+    else:
+        client = AsyncMongoClient(settings.mongodb_uri, **options)
+    return Client(client, client[settings.database])
+
+
+async def transaction(database: Database, body: Callable[[Session], Awaitable[Result]]) -> Result:
+    """Run `body` in one majority transaction with snapshot reads and return what it returns.
+
+    The body may run more than once, so it does nothing but database work and lets the driver's
+    errors pass: their labels say whether to run it again. A refusal raised inside aborts it. The
+    whole, retries included, is bounded by the client's operation time limit.
+    """
+    client: Any = database.client
+    starting = client.start_session()
+    session = await starting if inspect.isawaitable(starting) else starting
+    async with session:
+        result: Result = await session.with_transaction(
+            body,
+            read_concern=ReadConcern("snapshot"),
+            write_concern=WriteConcern(w="majority"),
+            read_preference=ReadPreference.PRIMARY,
+        )
+        return result
+
+
+async def aggregate(
+    collection: Collection, pipeline: list[Document], *, length: int, session: Session | None = None
+) -> list[Document]:
+    """At most `length` results of an aggregation."""
+    cursor: Any = collection.aggregate(pipeline, session=session)
+    if inspect.isawaitable(cursor):
+        cursor = await cursor
+    results: list[Document] = await cursor.to_list(length)
+    return results
+
+
+@asynccontextmanager
+async def snapshot(database: Database) -> AsyncIterator[Session]:
+    """A session in which every read sees the database at one and the same moment."""
+    client: Any = database.client
+    starting = client.start_session(snapshot=True)
+    session = await starting if inspect.isawaitable(starting) else starting
+    async with session:
+        yield session
+
+
+@asynccontextmanager
+async def watch(database: Database, pipeline: list[Document], **options: Any) -> AsyncIterator[Any]:
+    """A change stream over the whole database. `try_next()` gives a change or None."""
+    opening: Any = database.watch(pipeline, **options)
+    stream = await opening if inspect.isawaitable(opening) else opening
+    async with stream:
+        yield stream

@@ -1,0 +1,98 @@
+"""What may differ between deployments, read once from `TICKETING_…` variables at the start."""
+
+import base64
+import binascii
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+# Known to everybody on purpose: a developer's machine needs no set-up. Production refuses to start
+# with a secret left unset, so these never guard anything real.
+_DEVELOPMENT_JWT_SECRET = "development-only-do-not-use-in-production"
+_DEVELOPMENT_WEBHOOK_SECRET = (
+    "whsec_" + base64.b64encode(b"development-only-webhook-secret!").decode()
+)
+
+
+class SettingsError(Exception):
+    """A setting is missing or unusable; the text names it and says what to do."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of all processes. Names are the variables' without `TICKETING_`, lower case."""
+
+    mode: str = "development"
+    mongodb_uri: str = "mongodb://127.0.0.1:27017/?replicaSet=rs0"
+    database: str = "ticketing"
+    mongo_driver: str = "pymongo"
+    host: str = "127.0.0.1"
+    port: int = 8000
+    public_url: str = ""
+    jwt_secret: str = ""
+    jwt_issuer: str = "ticketing"
+    jwt_audience: str = "ticketing"
+    payment_webhook_secret: str = ""
+    hold_seconds: int = 600
+    release_interval_seconds: float = 1.0
+
+    @staticmethod
+    def from_environment(environment: Mapping[str, str] = os.environ) -> "Settings":
+        """Settings from the environment, checked. Raises SettingsError."""
+        values: dict[str, object] = {}
+        for field in fields(Settings):
+            name = f"TICKETING_{field.name.upper()}"
+            text = environment.get(name, "").strip()
+            if not text:
+                continue
+            try:
+                values[field.name] = field.type(text) if callable(field.type) else text
+            except ValueError:
+                raise SettingsError(f"{name} is {text!r}: it must be a number.") from None
+        return _checked(Settings(**values))  # type: ignore[arg-type]
+
+
+def _checked(settings: Settings) -> Settings:
+    if settings.mode not in ("development", "production"):
+        raise SettingsError("TICKETING_MODE must be development or production.")
+    if settings.mongo_driver not in ("pymongo", "motor"):
+        raise SettingsError("TICKETING_MONGO_DRIVER must be pymongo or motor.")
+    if not 0 < settings.port < 65536:
+        raise SettingsError("TICKETING_PORT must be a port number from 1 to 65535.")
+    if not 1 <= settings.hold_seconds <= 86_400:
+        raise SettingsError("TICKETING_HOLD_SECONDS must be from 1 to 86400.")
+    if not 0.05 <= settings.release_interval_seconds <= 60:
+        raise SettingsError("TICKETING_RELEASE_INTERVAL_SECONDS must be from 0.05 to 60.")
+    completed = {
+        "public_url": settings.public_url.rstrip("/") or f"http://{settings.host}:{settings.port}"
+    }
+    for name, development in (
+        ("jwt_secret", _DEVELOPMENT_JWT_SECRET),
+        ("payment_webhook_secret", _DEVELOPMENT_WEBHOOK_SECRET),
+    ):
+        if getattr(settings, name):
+            continue
+        if settings.mode == "production":
+            raise SettingsError(
+                f"TICKETING_{name.upper()} is not set: production needs a secret of its own."
+            )
+        completed[name] = development
+    settings = Settings(**{**vars(settings), **completed})
+    if len(settings.jwt_secret.encode()) < 32:
+        raise SettingsError("TICKETING_JWT_SECRET must be at least 32 bytes long.")
+    webhook_key(settings)
+    return settings
+
+
+def webhook_key(settings: Settings) -> bytes:
+    """The bytes that sign webhooks (Standard Webhooks: base64 after `whsec_`)."""
+    prefix, _, encoded = settings.payment_webhook_secret.partition("_")
+    try:
+        key = base64.b64decode(encoded, validate=True)
+    except binascii.Error:
+        key = b""
+    if prefix != "whsec" or len(key) < 16:
+        raise SettingsError(
+            "TICKETING_PAYMENT_WEBHOOK_SECRET must be whsec_ and base64 of at least 16 bytes."
+        )
+    return key
