@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 
 # Known to everybody on purpose: a developer's machine needs no set-up. Production refuses to start
 # with a secret left unset, so these never guard anything real.
-_DEVELOPMENT_JWT_SECRET = "development-only-do-not-use-in-production"
+_DEVELOPMENT_JWT_SECRET = "development-only-do-not-use-in-production"  # noqa: S105
 _DEVELOPMENT_WEBHOOK_SECRET = (
     "whsec_" + base64.b64encode(b"development-only-webhook-secret!").decode()
 )

@@ -1,0 +1,38 @@
+"""How things are named: opaque, unguessable where a name alone opens something."""
+
+import hashlib
+import secrets
+
+# Crockford's alphabet: no I, L, O, U, so that a reference read aloud at a door is not misheard.
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+REFERENCE_LENGTH = 8
+
+
+def fresh(prefix: str) -> str:
+    """A new identifier of 128 random bits, such as `ord_3f…`."""
+    return f"{prefix}_{secrets.token_hex(16)}"
+
+
+def derived(prefix: str, *parts: str) -> str:
+    """The identifier that these parts always give: a repeated request names the same thing."""
+    return f"{prefix}_{digest(*parts)}"
+
+
+def digest(*parts: str | bytes) -> str:
+    """128 bits of SHA-256 over the parts, each preceded by its length so that none can shift."""
+    state = hashlib.sha256()
+    for part in parts:
+        raw = part if isinstance(part, bytes) else part.encode()
+        state.update(len(raw).to_bytes(8, "big"))
+        state.update(raw)
+    return state.hexdigest()[:32]
+
+
+def reference() -> str:
+    """Eight characters a person can read out: 40 random bits, unique by an index."""
+    return "".join(secrets.choice(_ALPHABET) for _ in range(REFERENCE_LENGTH))
+
+
+def ticket_code() -> str:
+    """What opens the door: 128 random bits, URL-safe."""
+    return secrets.token_urlsafe(16)

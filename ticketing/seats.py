@@ -1,0 +1,245 @@
+"""A seat is one document, general admission too, and every change of its status is made here.
+
+    available → held → sold → available        (blocked seats are never on sale)
+                held → available
+
+Each change is a compare-and-set: the filter names the status (and the owner) it expects, so of any
+number of writers exactly one succeeds and nobody needs a lock. No change keeps the status. That is
+what makes a change-stream record complete without looking at the document: `status` and `from`
+always differ from what they were, so both are always in the record, and so is `cause`.
+
+`_id` is `EVENTID:ORDINAL`, the ordinal zero-padded in plan order: one range scan reads an event.
+`holdLead` marks one seat of each hold, so that holds can be counted from seat changes.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pymongo import InsertOne, UpdateOne
+from pymongo.errors import BulkWriteError
+
+from ticketing.mongo import Database, Document, Session
+
+SEATS_PER_INSERT_MAX = 2_000
+SEATS_PER_SWEEP_MAX = 1_000
+DUPLICATE_KEY_CODE = 11000
+
+STATE_LETTERS = {"available": "a", "held": "h", "sold": "s", "blocked": "b"}
+
+
+def seat_id(event_id: str, ordinal: int) -> str:
+    """The identifier of the seat at that place of the plan."""
+    return f"{event_id}:{ordinal:05d}"
+
+
+def ordinal_of(identifier: str) -> int:
+    """The place of a seat in its event's plan. The identifier must be one of ours."""
+    return int(identifier.rpartition(":")[2])
+
+
+def parse_ordinal(event: Document, identifier: str) -> int | None:
+    """The seat's ordinal if it is a seat of this event, else None. Takes any text."""
+    event_id, _, digits = identifier.rpartition(":")
+    if event_id != event["_id"] or len(digits) != 5 or not (digits.isascii() and digits.isdigit()):
+        return None
+    ordinal = int(digits)
+    return ordinal if ordinal < event["seatCount"] else None
+
+
+def plan_range(event_id: str, first: int = 0, count: int | None = None) -> Document:
+    """The filter on `_id` for an event's seats, or for `count` of them from `first` on."""
+    # `;` follows `:`, so this bound ends the event whatever the ordinals.
+    end = f"{event_id};" if count is None else seat_id(event_id, first + count)
+    return {"$gte": seat_id(event_id, first), "$lt": end}
+
+
+# --- Laying out --------------------------------------------------------------------------------
+
+
+def _plan(event: Document) -> Iterator[Document]:
+    """Every seat of the event in plan order, all available."""
+    for section in event["sections"]:
+        ordinal = section["firstOrdinal"]
+        for row, number in _places(section):
+            yield {
+                "_id": seat_id(event["_id"], ordinal),
+                "eventId": event["_id"],
+                "section": section["name"],
+                "row": row,
+                "number": number,
+                "priceCategory": section["priceCategory"],
+                "price": section["price"],
+                "status": "available",
+                "from": None,
+                "cause": None,
+            }
+            ordinal += 1
+
+
+def _places(section: Document) -> Iterator[tuple[str | None, str | None]]:
+    if section["kind"] == "general":
+        yield from ((None, None) for _ in range(section["seatCount"]))
+        return
+    for row in section["rows"]:
+        numbers = row["seats"] if "seats" in row else map(str, range(1, row["count"] + 1))
+        yield from ((row["name"], number) for number in numbers)
+
+
+async def lay_out(database: Database, event: Document) -> None:
+    """Insert the event's seats in batches. May be repeated after dying half way.
+
+    A seat that is there already is left alone: the event is not on sale before all are.
+    """
+    batch: list[InsertOne[Document]] = []
+    for seat in _plan(event):
+        batch.append(InsertOne(seat))
+        if len(batch) == SEATS_PER_INSERT_MAX:
+            await _insert(database, batch)
+            batch = []
+    if batch:
+        await _insert(database, batch)
+
+
+async def _insert(database: Database, batch: list[InsertOne[Document]]) -> None:
+    try:
+        await database.seats.bulk_write(batch, ordered=False)
+    except BulkWriteError as error:
+        faults = error.details["writeErrors"]
+        if any(fault["code"] != DUPLICATE_KEY_CODE for fault in faults):
+            raise
+
+
+# --- Reading -----------------------------------------------------------------------------------
+
+
+async def read(
+    database: Database, event: Document, section: Document | None = None
+) -> list[Document]:
+    """The event's seats in plan order, or one section's."""
+    filter_ = (
+        plan_range(event["_id"])
+        if section is None
+        else plan_range(event["_id"], section["firstOrdinal"], section["seatCount"])
+    )
+    found = database.seats.find({"_id": filter_}).sort("_id", 1).batch_size(10_000)
+    return await found.to_list(event["seatCount"])
+
+
+def is_free(seat: Document, now: datetime) -> bool:
+    """Whether a buyer may have the seat: available, or held by somebody whose time is over."""
+    status: str = seat["status"]
+    return status == "available" or (status == "held" and seat["heldUntil"] <= now)
+
+
+# --- Changing ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A wish to hold one seat."""
+
+    seat_id: str
+    hold_id: str
+    held_until: datetime
+    lead: bool
+
+
+async def take(database: Database, claims: Sequence[Claim]) -> int:
+    """available → held for each seat that still is available. Returns how many were won."""
+    if not claims:
+        return 0
+    writes: list[Any] = [
+        UpdateOne(
+            {"_id": claim.seat_id, "status": "available"},
+            {
+                "$set": {
+                    "status": "held",
+                    "from": "available",
+                    "cause": "placed",
+                    "holdId": claim.hold_id,
+                    "heldUntil": claim.held_until,
+                    **({"holdLead": True} if claim.lead else {}),
+                }
+            },
+        )
+        for claim in claims
+    ]
+    result = await database.seats.bulk_write(writes, ordered=False)
+    return result.modified_count
+
+
+_FREED = {"holdId": "", "heldUntil": "", "holdLead": ""}
+
+
+async def let_go(database: Database, hold_ids: Iterable[str], cause: str) -> int:
+    """held → available for the seats of these holds; `cause` is released or yielded.
+
+    A seat of theirs that was sold in the meantime, or has gone to somebody else, is not touched.
+    """
+    result = await database.seats.update_many(
+        {"holdId": {"$in": list(hold_ids)}, "status": "held"},
+        {"$set": {"status": "available", "from": "held", "cause": cause}, "$unset": _FREED},
+    )
+    return result.modified_count
+
+
+async def lapse(database: Database, seat_ids: Iterable[str], now: datetime) -> int:
+    """held → available for those of these seats whose hold is over.
+
+    Whether it is over is judged in the write itself: a seat that was paid for, released or taken
+    by the next fan after it was read as overdue does not match.
+    """
+    result = await database.seats.update_many(
+        {"_id": {"$in": list(seat_ids)}, "status": "held", "heldUntil": {"$lte": now}},
+        {"$set": {"status": "available", "from": "held", "cause": "lapsed"}, "$unset": _FREED},
+    )
+    return result.modified_count
+
+
+async def lapse_overdue(database: Database, now: datetime) -> int:
+    """Free up to SEATS_PER_SWEEP_MAX seats whose hold is over; returns how many were found."""
+    overdue = (
+        await database.seats.find({"heldUntil": {"$lte": now}, "status": "held"}, {"_id": 1})
+        .sort("heldUntil", 1)
+        .limit(SEATS_PER_SWEEP_MAX)
+        .to_list(SEATS_PER_SWEEP_MAX)
+    )
+    if overdue:
+        await lapse(database, [seat["_id"] for seat in overdue], now)
+    return len(overdue)
+
+
+def sale(order_id: str, hold_id: str, seat: Document) -> UpdateOne:
+    """The write that sells a seat as it was read: from held by this hold, or from available.
+
+    Made for the confirmation transaction, which reads the seat in the same snapshot.
+    """
+    owner = {"holdId": hold_id, "heldUntil": seat["heldUntil"]} if seat["status"] == "held" else {}
+    return UpdateOne(
+        {"_id": seat["_id"], "status": seat["status"], **owner},
+        {
+            "$set": {
+                "status": "sold",
+                "from": seat["status"],
+                "cause": "confirmed",
+                "holdId": hold_id,
+                "orderId": order_id,
+            },
+            "$unset": {"heldUntil": "", "holdLead": ""},
+        },
+    )
+
+
+async def give_back(database: Database, order_id: str, session: Session) -> int:
+    """sold → available for all seats of an order, in the transaction that cancels it."""
+    result = await database.seats.update_many(
+        {"orderId": order_id, "status": "sold"},
+        {
+            "$set": {"status": "available", "from": "sold", "cause": "cancelled"},
+            "$unset": {"holdId": "", "orderId": ""},
+        },
+        session=session,
+    )
+    return result.modified_count
