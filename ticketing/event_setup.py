@@ -82,20 +82,17 @@ async def _take_over(database: Database, event: Document, now: datetime) -> Docu
 
 async def remove_abandoned(database: Database, now: datetime) -> int:
     """Remove events whose creation died and was not repeated, with the seats they left behind."""
-    abandoned = (
-        await database.events.find(
-            {
-                "status": "creating",
-                "setupUntil": {"$lte": now - seconds(ABANDONED_AFTER_SECONDS)},
-            },
-            {"_id": 1},
-        )
-        .limit(ABANDONED_PER_RUN_MAX)
-        .to_list(ABANDONED_PER_RUN_MAX)
-    )
-    for event in abandoned:
-        # The event goes last: if this dies in the middle, it is found again.
-        await database.seats.delete_many({"_id": seats.plan_range(event["_id"])})
-        await database.dashboards.delete_one({"_id": event["_id"]})
-        await database.events.delete_one({"_id": event["_id"], "status": "creating"})
-    return len(abandoned)
+    stale = {"status": "creating", "setupUntil": {"$lte": now - seconds(ABANDONED_AFTER_SECONDS)}}
+    found = await database.events.find(stale, {"_id": 1}).limit(ABANDONED_PER_RUN_MAX).to_list()
+    removed = 0
+    for event in found:
+        # A repeated request may go on with this very event now. Taking its lease first makes the
+        # two exclude each other; should this die in the middle, the lease runs out again.
+        lease = {"$set": {"setupUntil": now + seconds(SETUP_LEASE_SECONDS)}}
+        taken = await database.events.update_one({"_id": event["_id"], **stale}, lease)
+        if taken.modified_count == 1:
+            await database.seats.delete_many({"_id": seats.plan_range(event["_id"])})
+            await database.dashboards.delete_one({"_id": event["_id"]})
+            await database.events.delete_one({"_id": event["_id"], "status": "creating"})
+            removed += 1
+    return removed

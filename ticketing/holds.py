@@ -1,0 +1,518 @@
+"""A hold is a timed claim of one fan on some seats of one event: all of them or none.
+
+A hold has no document of its own. It is the seats that carry its `holdId`, and that id is made of
+the event, the fan, the request's key and its body in fixed order:
+
+    hold_EVENT.FAN.KEY.BODY
+
+So a request repeated with its key is the same hold, and one range of one index answers "seats of
+this hold" and "all this fan has of this event", which the limit per fan needs.
+
+A hold is resolved once: released by the fan, lapsed by time, or turned into an order.
+"""
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar
+
+from ticketing import adjoining, events, identifiers, seats
+from ticketing.clock import seconds
+from ticketing.errors import IdempotencyKeyReused, Invalid, NotFound, Refusal
+from ticketing.mongo import Database, Document
+from ticketing.seats import Claim
+
+SEATS_PER_HOLD_MAX = 50
+# Each further attempt means that somebody else won a seat meanwhile, so the sale moves on; the
+# limit bounds the time of one request.
+ATTEMPTS_MAX = 12
+BACK_OFF_SECONDS_MAX = 0.05
+FAN_SEATS_READ_MAX = 2_000
+
+
+class SeatsUnavailable(Refusal):
+    """Some seat asked for is not available; nothing is held for this request."""
+
+    slug = "seats-unavailable"
+    title = "Seats unavailable"
+
+    def __init__(self, unavailable: Iterable[str]) -> None:
+        super().__init__("Some of these seats are not available. Nothing was held.")
+        self.unavailable = sorted(unavailable)
+
+    def members(self) -> dict[str, Any]:
+        return {"unavailable": self.unavailable}
+
+
+class NotEnoughSeats(Refusal):
+    """Fewer seats are available than asked for."""
+
+    slug = "not-enough-seats"
+    title = "Not enough seats"
+
+    def __init__(self, available: int) -> None:
+        super().__init__("Not enough seats are available. Nothing was held.")
+        self.available = available
+
+    def members(self) -> dict[str, Any]:
+        return {"available": self.available}
+
+
+class LimitExceeded(Refusal):
+    """The fan would have more seats than one fan may have for this event."""
+
+    slug = "limit-exceeded"
+    title = "Limit exceeded"
+
+    def __init__(self, limit: int, have: int) -> None:
+        super().__init__(f"One fan may have {limit} seats of this event and you have {have}.")
+        self.limit = limit
+        self.have = have
+
+    def members(self) -> dict[str, Any]:
+        return {"limit": self.limit, "have": self.have}
+
+
+class HoldExpired(Refusal):
+    """The hold lapsed, was released, or became an order."""
+
+    slug = "hold-expired"
+    title = "Hold expired"
+    gone: ClassVar[str] = "The hold has lapsed or was released."
+
+
+@dataclass(frozen=True)
+class HoldRequest:
+    """What a fan asks for: `seat_ids`, or `quantity` seats (of a section, or the best there are).
+
+    `key` is the Idempotency-Key, and `body` what it is bound to.
+    """
+
+    event_id: str
+    fan_id: str
+    seat_ids: tuple[str, ...] = ()
+    quantity: int = 0
+    section: str | None = None
+    best_available: bool = False
+    key: str | None = None
+    body: bytes = b""
+
+    @property
+    def size(self) -> int:
+        """How many seats are asked for."""
+        return len(self.seat_ids) or self.quantity
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A hold as it stands: its seats in plan order, and when it lapses."""
+
+    hold_id: str
+    event_id: str
+    seats: list[Document]
+    currency: str
+    expires_at: datetime
+
+
+# --- The hold's name ---------------------------------------------------------------------------
+
+
+def _fan_prefix(event_id: str, fan_id: str) -> str:
+    return f"hold_{event_id.removeprefix('evt_')}.{identifiers.digest(fan_id)[:24]}."
+
+
+def fan_range(event_id: str, fan_id: str) -> Document:
+    """The filter on `holdId` for all that the fan has of the event, held and sold."""
+    prefix = _fan_prefix(event_id, fan_id)
+    return {"$gte": prefix, "$lt": prefix[:-1] + "/"}  # "/" follows ".".
+
+
+def _key_prefix(request: HoldRequest) -> str:
+    key = identifiers.fresh("k")[2:] if request.key is None else identifiers.digest(request.key)
+    return f"{_fan_prefix(request.event_id, request.fan_id)}{key}."
+
+
+def event_of(hold_id: str, fan_id: str) -> str:
+    """The event of a hold if the hold is this fan's. Raises NotFound, whatever the text is."""
+    prefix, _, rest = hold_id.partition(".")
+    event_id = "evt_" + prefix.removeprefix("hold_")
+    if not prefix.startswith("hold_") or not rest:
+        raise NotFound("There is no such hold.")
+    if not hold_id.startswith(_fan_prefix(event_id, fan_id)):
+        raise NotFound("There is no such hold.")
+    return event_id
+
+
+# --- Reading -----------------------------------------------------------------------------------
+
+
+async def find(database: Database, hold_id: str, fan_id: str, now: datetime) -> Hold:
+    """The hold while it lasts. Raises NotFound for another fan's, HoldExpired once it is over."""
+    event_id = event_of(hold_id, fan_id)
+    event = await events.find(database, event_id)
+    held = await seats_of(database, [hold_id])
+    if not held or any(seat["status"] != "held" or seat["heldUntil"] <= now for seat in held):
+        raise HoldExpired(HoldExpired.gone)
+    return _hold(event, hold_id, held)
+
+
+async def seats_of(database: Database, hold_ids: Sequence[str]) -> list[Document]:
+    """The seats of these holds in plan order, held or sold."""
+    found = database.seats.find({"holdId": {"$in": list(hold_ids)}})
+    seats_found = await found.to_list(len(hold_ids) * SEATS_PER_HOLD_MAX)
+    return sorted(seats_found, key=lambda seat: seat["_id"])
+
+
+def _hold(event: Document, hold_id: str, held: list[Document]) -> Hold:
+    return Hold(hold_id, event["_id"], held, event["currency"], min(s["heldUntil"] for s in held))
+
+
+def _counts(seat: Document, now: datetime) -> bool:
+    """Whether a seat counts against its fan's limit: sold, or held and not yet over."""
+    return bool(seat["status"] == "sold" or (seat["status"] == "held" and seat["heldUntil"] > now))
+
+
+# --- Placing -----------------------------------------------------------------------------------
+
+
+@dataclass
+class _Attempt:
+    """One request on its way through `place`."""
+
+    request: HoldRequest
+    event: Document
+    key_prefix: str
+    wanted: list[str] = field(default_factory=list)
+    tries: int = 0
+    outcome: Hold | Refusal | None = None
+
+    @property
+    def hold_id(self) -> str:
+        body = identifiers.digest(self.request.body, "\n".join(self.request.seat_ids))
+        return self.key_prefix + body[:16]
+
+    @property
+    def fan(self) -> tuple[str, str]:
+        return self.request.event_id, self.request.fan_id
+
+
+async def place(
+    database: Database, requests: Sequence[HoldRequest], *, hold_seconds: int, now: datetime
+) -> list[Hold | Refusal]:
+    """Place each hold wholly or not at all; answer each with the hold or the reason against it.
+
+    The requests are settled as if one came after the other, in some order; a refused one leaves
+    nothing behind. The checks come in this order: the event, its sale window, the seats' names,
+    the key, the limit per fan, the seats.
+    """
+    on_sale = await _events(database, {request.event_id for request in requests})
+    outcomes: list[Hold | Refusal | None] = []
+    waiting: list[_Attempt] = []
+    for request in requests:
+        try:
+            event = on_sale.get(request.event_id)
+            if event is None or event["status"] == "draft":
+                raise NotFound("There is no such event.")
+            events.on_sale(event, now)
+            _check_names(event, request)
+            attempt = _Attempt(request, event, _key_prefix(request))
+        except Refusal as refusal:
+            outcomes.append(refusal)
+        else:
+            outcomes.append(None)
+            waiting.append(attempt)
+    everybody = list(waiting)
+    until = now + seconds(hold_seconds)
+    while waiting:
+        waiting = await _round(database, waiting, now, until)
+        for attempt in waiting:
+            if attempt.tries == ATTEMPTS_MAX:
+                attempt.outcome = _gave_up(attempt)
+        waiting = [attempt for attempt in waiting if attempt.outcome is None]
+        if any(attempt.tries > 1 for attempt in waiting):
+            # Only requests in other processes can be in the way twice; to meet them again at the
+            # same moment is what a random pause prevents.
+            await asyncio.sleep(random.uniform(0, BACK_OFF_SECONDS_MAX))  # noqa: S311
+    placed = iter(everybody)
+    return [_outcome(next(placed)) if outcome is None else outcome for outcome in outcomes]
+
+
+def _outcome(attempt: _Attempt) -> Hold | Refusal:
+    assert attempt.outcome is not None
+    return attempt.outcome
+
+
+def _gave_up(attempt: _Attempt) -> Refusal:
+    if attempt.request.seat_ids:
+        return SeatsUnavailable(attempt.request.seat_ids)
+    return NotEnoughSeats(0)
+
+
+async def _events(database: Database, event_ids: set[str]) -> dict[str, Document]:
+    """The events without their rows: those may be a megabyte, and the section ranges suffice."""
+    found = database.events.find(
+        {"_id": {"$in": list(event_ids)}, "status": {"$ne": "creating"}},
+        {"sections.rows": 0, "description": 0, "words": 0},
+    )
+    return {event["_id"]: event for event in await found.to_list(len(event_ids))}
+
+
+def section_of(event: Document, name: str) -> Document | None:
+    """The event's section of that name."""
+    return next((section for section in event["sections"] if section["name"] == name), None)
+
+
+def _check_names(event: Document, request: HoldRequest) -> None:
+    faults = [
+        (f"seatIds[{index}]", "is not a seat of this event")
+        for index, seat_id in enumerate(request.seat_ids)
+        if seats.parse_ordinal(event, seat_id) is None
+    ]
+    if request.section is not None and section_of(event, request.section) is None:
+        faults.append(("section", "is not a section of this event"))
+    if faults:
+        raise Invalid(faults)
+
+
+async def _round(
+    database: Database, attempts: list[_Attempt], now: datetime, until: datetime
+) -> list[_Attempt]:
+    """Try what can be tried together, at least one; returns those that should be tried again."""
+    fans_seats = await _fans_seats(database, attempts)
+    again: list[_Attempt] = []
+    trying: list[_Attempt] = []
+    deferred: list[_Attempt] = []
+    claimed: set[str] = set()
+    have: dict[tuple[str, str], int] = {}
+    for attempt in attempts:
+        mine = fans_seats[attempt.fan]
+        have.setdefault(attempt.fan, sum(_counts(seat, now) for seat in mine))
+        try:
+            if any(other.hold_id == attempt.hold_id for other in trying):
+                deferred.append(attempt)  # The same request twice in a group is its own retry.
+                continue
+            if replayed := _replayed(attempt, mine, now):
+                attempt.outcome = replayed
+                continue
+            _check_limit(attempt, have[attempt.fan])
+            wanted = attempt.request.seat_ids or await _choose(database, attempt, claimed, now)
+        except Refusal as refusal:
+            attempt.outcome = refusal
+            continue
+        attempt.wanted = sorted(wanted)
+        if not claimed.isdisjoint(attempt.wanted):
+            # Two of this group want one seat. The second waits for what becomes of the first,
+            # since that one may be refused for another of its seats.
+            deferred.append(attempt)
+            continue
+        claimed.update(attempt.wanted)
+        have[attempt.fan] += len(attempt.wanted)
+        attempt.tries += 1
+        trying.append(attempt)
+    if trying:
+        again += await _settle(database, trying, now, until)
+    won = {
+        seat_id: attempt.hold_id
+        for attempt in trying
+        if isinstance(attempt.outcome, Hold)
+        for seat_id in attempt.wanted
+    }
+    for attempt in deferred:
+        lost = [
+            s for s in attempt.request.seat_ids if won.get(s, attempt.hold_id) != attempt.hold_id
+        ]
+        if lost:
+            attempt.outcome = SeatsUnavailable(lost)
+        else:
+            again.append(attempt)
+    return again
+
+
+def _replayed(attempt: _Attempt, mine: list[Document], now: datetime) -> Hold | None:
+    """The hold this very request made before, if it lasts; refuses a key that made another one."""
+    if attempt.request.key is None:
+        return None
+    same_key = [seat for seat in mine if seat["holdId"].startswith(attempt.key_prefix)]
+    if any(seat["holdId"] != attempt.hold_id for seat in same_key):
+        raise IdempotencyKeyReused("This key was used for a hold with another body.")
+    if any(seat["status"] == "sold" for seat in same_key):
+        raise HoldExpired("The hold made with this key has become an order.")
+    lasting = [seat for seat in same_key if seat["heldUntil"] > now]
+    if len(lasting) != attempt.request.size:
+        return None
+    return _hold(attempt.event, attempt.hold_id, lasting)
+
+
+def _check_limit(attempt: _Attempt, have: int) -> None:
+    limit = attempt.event["maxSeatsPerFan"]
+    if have + attempt.request.size > limit:
+        raise LimitExceeded(limit, have)
+
+
+async def _fans_seats(
+    database: Database, attempts: Iterable[_Attempt]
+) -> dict[tuple[str, str], list[Document]]:
+    """All that the fans of these attempts have of their events, in one read."""
+    fans = {attempt.fan for attempt in attempts}
+    ranges = [{"holdId": fan_range(*fan)} for fan in fans]
+    found = await database.seats.find({"$or": ranges} if len(ranges) > 1 else ranges[0]).to_list(
+        FAN_SEATS_READ_MAX * len(fans)
+    )
+    by_prefix = {_fan_prefix(*fan): fan for fan in fans}
+    grouped: dict[tuple[str, str], list[Document]] = defaultdict(list)
+    for seat in sorted(found, key=lambda seat: seat["_id"]):
+        event_part, fan_part, _ = seat["holdId"].split(".", 2)
+        grouped[by_prefix[f"{event_part}.{fan_part}."]].append(seat)
+    return grouped
+
+
+async def _settle(
+    database: Database, trying: list[_Attempt], now: datetime, until: datetime
+) -> list[_Attempt]:
+    """Take the seats, read back who won, and let go of what the losers got."""
+    wishes = {
+        attempt.hold_id: [
+            Claim(seat_id, attempt.hold_id, until, lead=index == 0)
+            for index, seat_id in enumerate(attempt.wanted)
+        ]
+        for attempt in trying
+    }
+    await seats.take(database, [claim for claims in wishes.values() for claim in claims])
+    # Read back always, not only when the count is short: it gives the answer's seats, it is how a
+    # write whose answer was lost is settled, and it shows seats that the same fan got elsewhere
+    # between our check of the limit and our write. Of two such holds the later to write sees both,
+    # so two can't pass together; that both might give way is what the next attempt is for.
+    mine = await _fans_seats(database, trying)
+    missing = {
+        seat_id: attempt
+        for attempt in trying
+        for seat_id in set(attempt.wanted) - _won(attempt, mine)
+    }
+    if missing and await _lapse_in_the_way(database, list(missing), now):
+        await seats.take(
+            database,
+            [c for claims in wishes.values() for c in claims if c.seat_id in missing],
+        )
+        mine = await _fans_seats(database, trying)
+    yielding: list[str] = []
+    again: list[_Attempt] = []
+    for attempt in trying:
+        lost = set(attempt.wanted) - _won(attempt, mine)
+        all_mine = mine[attempt.fan]
+        if lost:
+            yielding.append(attempt.hold_id)
+            if attempt.request.seat_ids:
+                attempt.outcome = SeatsUnavailable(lost)
+            else:
+                again.append(attempt)
+        elif sum(_counts(seat, now) for seat in all_mine) > attempt.event["maxSeatsPerFan"]:
+            yielding.append(attempt.hold_id)
+            again.append(attempt)
+        else:
+            held = [seat for seat in all_mine if seat["holdId"] == attempt.hold_id]
+            attempt.outcome = _hold(attempt.event, attempt.hold_id, held)
+    if yielding:
+        await seats.let_go(database, yielding, "yielded")
+    return again
+
+
+def _won(attempt: _Attempt, mine: dict[tuple[str, str], list[Document]]) -> set[str]:
+    return {seat["_id"] for seat in mine[attempt.fan] if seat["holdId"] == attempt.hold_id}
+
+
+async def _lapse_in_the_way(database: Database, seat_ids: list[str], now: datetime) -> int:
+    """Free those of these seats that are held by somebody whose time is over.
+
+    So selling never waits for the release worker: an overdue hold yields to the next buyer.
+    """
+    blocking = await database.seats.find(
+        {"_id": {"$in": seat_ids}}, {"status": 1, "heldUntil": 1}
+    ).to_list(len(seat_ids))
+    overdue = [s["_id"] for s in blocking if s["status"] == "held" and s["heldUntil"] <= now]
+    return await seats.lapse(database, overdue, now) if overdue else 0
+
+
+# --- Choosing ----------------------------------------------------------------------------------
+
+
+async def _choose(
+    database: Database, attempt: _Attempt, claimed: set[str], now: datetime
+) -> list[str]:
+    """Seats for a request that names none. Raises NotEnoughSeats.
+
+    The first attempt takes the best; after a collision the choice is drawn among more and more of
+    what there is, so that fans who want the same do not fight for it for ever.
+    """
+    request, event = attempt.request, attempt.event
+    section = section_of(event, request.section) if request.section is not None else None
+    if section is not None and not request.best_available:
+        return await _choose_any(database, attempt, section, claimed, now)
+    plan = database.seats.find(
+        {
+            "_id": seats.plan_range(event["_id"])
+            if section is None
+            else seats.plan_range(event["_id"], section["firstOrdinal"], section["seatCount"])
+        },
+        {"section": 1, "row": 1, "status": 1, "heldUntil": 1},
+    ).sort("_id", 1)
+    free = [
+        (
+            seat["_id"],
+            (seat["section"], seat["row"]),
+            seats.is_free(seat, now) and seat["_id"] not in claimed,
+        )
+        for seat in await plan.batch_size(10_000).to_list(event["seatCount"])
+    ]
+    available = sum(is_free for _, _, is_free in free)
+    if available < request.quantity:
+        raise NotEnoughSeats(available)
+    return adjoining.choose(free, request.quantity, spread=attempt.tries, rng=random)
+
+
+async def _choose_any(
+    database: Database, attempt: _Attempt, section: Document, claimed: set[str], now: datetime
+) -> list[str]:
+    """Any free seats of the section, beginning at a random place so that nobody queues for one."""
+    first, count = section["firstOrdinal"], section["seatCount"]
+    turn = random.randrange(count)  # noqa: S311
+    chosen: list[str] = []
+    available = 0
+    for begin, length in ((first + turn, count - turn), (first, turn)):
+        if not length or len(chosen) == attempt.request.quantity:
+            continue
+        free = (
+            await database.seats.find(
+                {
+                    "_id": seats.plan_range(attempt.event["_id"], begin, length),
+                    "$or": [
+                        {"status": "available"},
+                        {"status": "held", "heldUntil": {"$lte": now}},
+                    ],
+                },
+                {"_id": 1},
+            )
+            .sort("_id", 1)
+            .limit(attempt.request.quantity + len(claimed))
+            .to_list(attempt.request.quantity + len(claimed))
+        )
+        found = [seat["_id"] for seat in free if seat["_id"] not in claimed]
+        available += len(found)
+        chosen += found[: attempt.request.quantity - len(chosen)]
+    if len(chosen) < attempt.request.quantity:
+        raise NotEnoughSeats(available)
+    return chosen
+
+
+# --- Letting go --------------------------------------------------------------------------------
+
+
+async def release(database: Database, hold_id: str, fan_id: str) -> None:
+    """Put the hold's seats back on sale at once; a hold that is over stays over.
+
+    Raises NotFound for another fan's hold. Seats that were sold meanwhile stay sold.
+    """
+    event_of(hold_id, fan_id)
+    await seats.let_go(database, [hold_id], "released")
