@@ -1,0 +1,1 @@
+"""What a person runs, and the processes behind it."""
