@@ -1,0 +1,25 @@
+"""`scripts/indexes plan|apply|verify`: `python -m indexes` on the database meant."""
+
+import argparse
+import os
+import sys
+
+from scripts import database
+
+
+def main() -> int:
+    """Become `python -m indexes`, with `--data DIR` turned into its connection string."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/indexes", add_help=False, allow_abbrev=False, usage=argparse.SUPPRESS
+    )
+    database.add_data_argument(parser)
+    arguments, rest = parser.parse_known_args()
+    environment = dict(os.environ)
+    if not {"-h", "--help"} & set(rest):
+        environment["TICKETING_MONGODB_URI"] = database.uri(arguments.data)
+    command = [sys.executable, "-m", "indexes", *rest]
+    os.execve(command[0], command, environment)  # noqa: S606 - no shell is the point
+
+
+if __name__ == "__main__":
+    database.exit_with(main)

@@ -1,0 +1,49 @@
+"""A token for trying the API: `scripts/token --role fan --subject fan_x`."""
+
+import argparse
+
+import jwt
+
+from scripts import database
+from ticketing import clock
+from ticketing.settings import Settings
+
+ROLES = ("fan", "organiser", "admin")
+
+
+def make(settings: Settings, *, role: str, subject: str, hours: float = 12) -> str:
+    """A signed token as the API accepts it."""
+    now = clock.now()
+    return jwt.encode(
+        {
+            "sub": subject,
+            "role": role,
+            "iat": now,
+            "exp": now + clock.seconds(hours * 3_600),
+            "iss": settings.jwt_issuer,
+            "aud": settings.jwt_audience,
+        },
+        settings.jwt_secret,
+        algorithm="HS256",
+    )
+
+
+def main() -> int:
+    """Print a token alone."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/token", description="Print a token (JWT) for trying the API."
+    )
+    parser.add_argument("--role", required=True, choices=ROLES)
+    parser.add_argument("--subject", required=True, help="whose it is, for example fan_ada")
+    parser.add_argument("--hours", type=float, default=12, help="how long it is valid (default 12)")
+    arguments = parser.parse_args()
+    settings = Settings.from_environment()
+    print(
+        make(settings, role=arguments.role, subject=arguments.subject, hours=arguments.hours),
+        flush=True,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    database.exit_with(main)
