@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from bson.timestamp import Timestamp
 from pymongo import AsyncMongoClient, ReadPreference, WriteConcern
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
@@ -108,14 +109,32 @@ async def aggregate(
     return results
 
 
-@asynccontextmanager
-async def snapshot(database: Database) -> AsyncIterator[Session]:
-    """A session in which every read sees the database at one and the same moment."""
-    client: Any = database.client
-    starting = client.start_session(snapshot=True)
-    session = await starting if inspect.isawaitable(starting) else starting
-    async with session:
-        yield session
+async def present_time(database: Database) -> Timestamp:
+    """The database's own time now, for reads at one moment and for a change stream to begin at."""
+    reply = await database.command("ping")
+    operation_time: Timestamp = reply["operationTime"]
+    return operation_time
+
+
+async def aggregate_at(
+    database: Database, collection: str, pipeline: list[Document], moment: Timestamp
+) -> list[Document]:
+    """The results of an aggregation as of `moment`: at most one answer's worth (16 MB).
+
+    Any number of these with the same moment see the database at that one moment, without a
+    transaction. The server keeps five minutes of history for it.
+    """
+    reply = await database.command(
+        {
+            "aggregate": collection,
+            "pipeline": pipeline,
+            "cursor": {"batchSize": 100_000},
+            "readConcern": {"level": "snapshot", "atClusterTime": moment},
+        }
+    )
+    results: list[Document] = reply["cursor"]["firstBatch"]
+    assert reply["cursor"]["id"] == 0, "An aggregation at a moment must fit in one answer."
+    return results
 
 
 @asynccontextmanager

@@ -39,8 +39,8 @@ def encode(position: Position) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
 
 
-def decode(cursor: str | None, kind: str) -> Position | None:
-    """The position of a cursor made for this kind of list, None without one; else Invalid."""
+def decode(cursor: str | None, *kinds: str) -> Position | None:
+    """The position of a cursor made for one of these lists, None without one; else Invalid."""
     if cursor is None:
         return None
     try:
@@ -49,7 +49,7 @@ def decode(cursor: str | None, kind: str) -> Position | None:
         position = msgspec.json.decode(raw, type=Position)
     except (ValueError, binascii.Error, msgspec.MsgspecError):
         raise Invalid([("cursor", "is not a cursor of this list")]) from None
-    if position.kind != kind or position.instant.tzinfo is None or position.offset < 0:
+    if position.kind not in kinds or position.instant.tzinfo is None or position.offset < 0:
         raise Invalid([("cursor", "is not a cursor of this list")])
     return position
 

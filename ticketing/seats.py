@@ -173,7 +173,9 @@ async def take(database: Database, claims: Sequence[Claim]) -> int:
 _FREED = {"holdId": "", "heldUntil": "", "holdLead": ""}
 
 
-async def let_go(database: Database, hold_ids: Iterable[str], cause: str) -> int:
+async def let_go(
+    database: Database, hold_ids: Iterable[str], cause: str, session: Session | None = None
+) -> int:
     """held → available for the seats of these holds; `cause` is released or yielded.
 
     A seat of theirs that was sold in the meantime, or has gone to somebody else, is not touched.
@@ -181,6 +183,7 @@ async def let_go(database: Database, hold_ids: Iterable[str], cause: str) -> int
     result = await database.seats.update_many(
         {"holdId": {"$in": list(hold_ids)}, "status": "held"},
         {"$set": {"status": "available", "from": "held", "cause": cause}, "$unset": _FREED},
+        session=session,
     )
     return result.modified_count
 

@@ -1,0 +1,493 @@
+"""What an organiser watches: the counters of an event, kept by the changes worker.
+
+The counters follow the change stream. A batch of changes, its effect on the counters and the
+place in the stream are saved in one transaction, so that a worker killed at any point, or two
+workers at once, count each change exactly once. `recount` counts the seats and orders themselves;
+at rest the two are equal.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from bson.timestamp import Timestamp
+from pymongo import ReplaceOne
+
+from ticketing import mongo, orders, seats
+from ticketing.errors import NotFound
+from ticketing.mongo import Database, Document, Session
+
+RECENT_SALES_MAX = 10
+SALES_MINUTES_MAX = 120
+SEAT_STATUSES = ("available", "held", "sold", "blocked")
+POSITION_ID = "changes"
+EVENTS_PER_READ_MAX = 100_000
+
+# What the changes worker asks of the change stream: no document, only what moves a counter. Slim
+# records can't grow past what a change stream can carry.
+CHANGES: list[Document] = [
+    {
+        "$match": {
+            "$or": [
+                {
+                    "ns.coll": {"$in": ["seats", "orders", "refunds"]},
+                    "operationType": "update",
+                    "updateDescription.updatedFields.status": {"$exists": True},
+                },
+                {"ns.coll": "orders", "operationType": "insert"},
+            ]
+        }
+    },
+    {
+        "$project": {
+            "operationType": 1,
+            "ns.coll": 1,
+            "documentKey": 1,
+            "updateDescription.updatedFields.status": 1,
+            "updateDescription.updatedFields.from": 1,
+            "updateDescription.updatedFields.cause": 1,
+            "updateDescription.updatedFields.holdLead": 1,
+            "updateDescription.removedFields": 1,
+            "fullDocument.status": 1,
+        }
+    },
+]
+
+
+class Overtaken(Exception):
+    """Another worker has saved a later place in the stream: read the place again and go on."""
+
+
+# --- Beginning and reading -----------------------------------------------------------------------
+
+
+def _blank(event: Document, now: datetime) -> Document:
+    return {
+        "_id": event["_id"],
+        "version": 1,
+        "seats": _seat_counts(event["seatCount"]),
+        "orders": dict.fromkeys(orders.STATUSES, 0),
+        "revenue": 0,
+        "refunds": 0,
+        "currency": event["currency"],
+        "holds": {"created": 0, "released": 0, "expired": 0},
+        "sections": [
+            {"name": section["name"], **_seat_counts(section["seatCount"]), "revenue": 0}
+            for section in event["sections"]
+        ],
+        "recentSales": [],
+        "salesByMinute": [],
+        "updatedAt": now,
+    }
+
+
+def _seat_counts(total: int) -> Document:
+    return {"total": total, "available": total, "held": 0, "sold": 0, "blocked": 0}
+
+
+async def begin(database: Database, event: Document, now: datetime) -> None:
+    """Make the counters of an event whose seats are all laid out and none of them sold."""
+    blank = _blank(event, now)
+    await database.dashboards.update_one(
+        {"_id": event["_id"]}, {"$setOnInsert": blank}, upsert=True
+    )
+
+
+async def find(database: Database, event_id: str) -> Document:
+    """The counters of an event. Raises NotFound."""
+    dashboard = await database.dashboards.find_one({"_id": event_id})
+    if dashboard is None:
+        raise NotFound("There is no such event.")
+    return dashboard
+
+
+# --- Following the change stream ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """How far the change stream has been counted: after `token`, or after `operation_time`."""
+
+    sequence: int
+    token: Document | None
+    operation_time: Timestamp | None
+
+    def stream_options(self) -> dict[str, Any]:
+        """How to open a change stream that goes on from here."""
+        if self.token is not None:
+            return {"start_after": self.token}
+        assert self.operation_time is not None
+        # The counters hold all up to and including that time; times are counted in increments.
+        after = Timestamp(self.operation_time.time, self.operation_time.inc + 1)
+        return {"start_at_operation_time": after}
+
+
+async def place(database: Database) -> Place | None:
+    """The saved place, or None before the first start."""
+    saved = await database.resume_tokens.find_one({"_id": POSITION_ID})
+    if saved is None:
+        return None
+    return Place(saved["sequence"], saved["token"], saved["operationTime"])
+
+
+async def apply(
+    database: Database, current: Place, changes: Sequence[Document], token: Document, now: datetime
+) -> Place:
+    """Count these changes and save the place after them, both or neither; returns the new place.
+
+    Raises Overtaken if another worker was faster; nothing was counted then.
+    """
+    after = Place(current.sequence + 1, token, None)
+    tally = await _tally(database, changes)
+
+    async def body(session: Session) -> None:
+        # The place is the fence. Two workers with the same changes both name the sequence they
+        # began from; the second finds it gone, and its counting is undone with its transaction.
+        saved = await database.resume_tokens.update_one(
+            {"_id": POSITION_ID, "sequence": current.sequence},
+            {
+                "$set": {
+                    "sequence": after.sequence,
+                    "token": token,
+                    "operationTime": None,
+                    "savedAt": now,
+                }
+            },
+            session=session,
+        )
+        if saved.matched_count == 0:
+            raise Overtaken
+        if not tally:
+            return
+        found = database.dashboards.find({"_id": {"$in": list(tally)}}, session=session)
+        stored = await found.to_list(len(tally))
+        if stored:
+            await database.dashboards.bulk_write(
+                [
+                    ReplaceOne({"_id": old["_id"]}, counted(old, tally[old["_id"]], now))
+                    for old in stored
+                ],
+                session=session,
+            )
+
+    await mongo.transaction(database, body)
+    return after
+
+
+@dataclass
+class Moves:
+    """What a batch of changes does to one event's counters."""
+
+    seats: list[tuple[int, str, str]] = field(default_factory=list)
+    """Seats that moved: the section's place in the event, the status before, the status now."""
+    orders: list[tuple[str | None, str]] = field(default_factory=list)
+    """Orders that moved: the status before (None for a new one), the status now."""
+    holds_created: int = 0
+    holds_released: int = 0
+    holds_expired: int = 0
+    revenue: list[tuple[int, int]] = field(default_factory=list)
+    """Money that came or went: the section's place in the event, the amount."""
+    refunds: int = 0
+    sales: list[Document] = field(default_factory=list)
+    """Orders that were confirmed, oldest first: reference, seats, amount, at."""
+
+
+async def _tally(database: Database, changes: Sequence[Document]) -> dict[str, Moves]:
+    """The moves of each event in a batch of changes."""
+    by_collection: dict[str, list[Document]] = {"seats": [], "orders": [], "refunds": []}
+    for change in changes:
+        by_collection[change["ns"]["coll"]].append(change)
+    changed_orders = await _documents(database.orders, by_collection["orders"])
+    changed_refunds = await _documents(database.refunds, by_collection["refunds"])
+    event_ids = {
+        change["documentKey"]["_id"].partition(":")[0] for change in by_collection["seats"]
+    }
+    event_ids |= {document["eventId"] for document in changed_orders.values()}
+    event_ids |= {document["eventId"] for document in changed_refunds.values()}
+    layouts = await _layouts(database, event_ids)
+    tally = {event_id: Moves() for event_id in layouts}
+    for change in by_collection["seats"]:
+        identifier = change["documentKey"]["_id"]
+        event_id = identifier.partition(":")[0]
+        if event_id in tally:
+            section = layouts[event_id].section_at(seats.ordinal_of(identifier))
+            _move_seat(tally[event_id], section, change["updateDescription"])
+    for change in by_collection["orders"]:
+        order = changed_orders.get(change["documentKey"]["_id"])
+        if order is not None and order["eventId"] in tally:
+            _move_order(tally[order["eventId"]], layouts[order["eventId"]], order, change)
+    for change in by_collection["refunds"]:
+        refund = changed_refunds.get(change["documentKey"]["_id"])
+        if refund is not None and refund["eventId"] in tally:
+            to = change["updateDescription"]["updatedFields"]["status"]
+            if to == "done" and refund["currency"] == layouts[refund["eventId"]].currency:
+                tally[refund["eventId"]].refunds += refund["amount"]
+    return tally
+
+
+async def _documents(
+    collection: mongo.Collection, changes: Sequence[Document]
+) -> dict[str, Document]:
+    """The changed documents, for their fields that never change (money, seats, event)."""
+    ids = list({change["documentKey"]["_id"] for change in changes})
+    if not ids:
+        return {}
+    found = await collection.find({"_id": {"$in": ids}}, {"history": 0, "tickets": 0}).to_list(
+        len(ids)
+    )
+    return {document["_id"]: document for document in found}
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where the sections of an event lie in its plan."""
+
+    currency: str
+    starts: list[int]
+    names: list[str]
+
+    def section_at(self, ordinal: int) -> int:
+        """The place of the section that the seat of this ordinal is in."""
+        return bisect_right(self.starts, ordinal) - 1
+
+
+async def _layouts(database: Database, event_ids: Iterable[str]) -> dict[str, _Layout]:
+    ids = list(event_ids)
+    fields = {"currency": 1, "sections.name": 1, "sections.firstOrdinal": 1}
+    found = await database.events.find({"_id": {"$in": ids}}, fields).to_list(len(ids))
+    return {
+        event["_id"]: _Layout(
+            event["currency"],
+            [section["firstOrdinal"] for section in event["sections"]],
+            [section["name"] for section in event["sections"]],
+        )
+        for event in found
+    }
+
+
+def _move_seat(moves: Moves, section: int, description: Document) -> None:
+    fields = description["updatedFields"]
+    moves.seats.append((section, fields["from"], fields["status"]))
+    # One seat of each hold is its lead, so holds are counted once whatever their size. The mark
+    # is set with the hold and goes with it: then it is among the removed fields.
+    was_lead = "holdLead" in description.get("removedFields", [])
+    match fields["cause"]:
+        case "placed" if fields.get("holdLead"):
+            moves.holds_created += 1
+        case "yielded" if was_lead:
+            moves.holds_created -= 1  # It was refused after all: it never was a hold.
+        case "released" if was_lead:
+            moves.holds_released += 1
+        case "lapsed" if was_lead:
+            moves.holds_expired += 1
+
+
+def _move_order(moves: Moves, layout: _Layout, order: Document, change: Document) -> None:
+    if change["operationType"] == "insert":
+        moves.orders.append((None, change["fullDocument"]["status"]))
+        return
+    fields = change["updateDescription"]["updatedFields"]
+    moves.orders.append((fields["from"], fields["status"]))
+    sign = (fields["status"] == "confirmed") - (fields["from"] == "confirmed")
+    if sign:
+        moves.revenue += [
+            (layout.names.index(seat["section"]), sign * seat["price"]) for seat in order["seats"]
+        ]
+    if sign == 1:
+        moves.sales.append(_sale(order))
+
+
+def _sale(order: Document) -> Document:
+    return {
+        "reference": order["reference"],
+        "seats": len(order["seats"]),
+        "amount": order["total"],
+        "at": order["confirmedAt"],
+    }
+
+
+def counted(old: Document, moves: Moves, now: datetime) -> Document:
+    """The counters after these moves. Pure."""
+    new: Document = {
+        **old,
+        "version": old["version"] + 1,
+        "seats": dict(old["seats"]),
+        "orders": dict(old["orders"]),
+        "sections": [dict(section) for section in old["sections"]],
+        "holds": {
+            "created": old["holds"]["created"] + moves.holds_created,
+            "released": old["holds"]["released"] + moves.holds_released,
+            "expired": old["holds"]["expired"] + moves.holds_expired,
+        },
+        "revenue": old["revenue"] + sum(amount for _, amount in moves.revenue),
+        "refunds": old["refunds"] + moves.refunds,
+        "recentSales": [*reversed(moves.sales), *old["recentSales"]][:RECENT_SALES_MAX],
+        "salesByMinute": _by_minute(old["salesByMinute"], moves.sales),
+        "updatedAt": now,
+    }
+    for section, before, after in moves.seats:
+        for counts in (new["seats"], new["sections"][section]):
+            counts[before] -= 1
+            counts[after] += 1
+    for order_before, order_after in moves.orders:
+        if order_before is not None:
+            new["orders"][order_before] -= 1
+        new["orders"][order_after] += 1
+    for section, amount in moves.revenue:
+        new["sections"][section]["revenue"] += amount
+    return new
+
+
+def _by_minute(old: list[Document], sales: Iterable[Document]) -> list[Document]:
+    minutes = {entry["minute"]: dict(entry) for entry in old}
+    for sale in sales:
+        minute = sale["at"].replace(second=0, microsecond=0)
+        entry = minutes.setdefault(minute, {"minute": minute, "orders": 0, "seats": 0, "amount": 0})
+        entry["orders"] += 1
+        entry["seats"] += sale["seats"]
+        entry["amount"] += sale["amount"]
+    return [minutes[minute] for minute in sorted(minutes)][-SALES_MINUTES_MAX:]
+
+
+# --- Counting afresh -----------------------------------------------------------------------------
+
+
+async def recount(
+    database: Database, event: Document, moment: Timestamp, now: datetime
+) -> Document:
+    """The counters of an event as its seats, orders and refunds were at that moment.
+
+    The tallies of holds have no source but the stream and are zero here.
+    """
+    fresh = _blank(event, now)
+    mine = {"$match": {"eventId": event["_id"]}}
+    by_section = {section["name"]: section for section in fresh["sections"]}
+    for counts in (fresh["seats"], *fresh["sections"]):
+        counts |= dict.fromkeys(("total", *SEAT_STATUSES), 0)
+    for group in await mongo.aggregate_at(
+        database,
+        "seats",
+        [
+            {"$match": {"_id": seats.plan_range(event["_id"])}},
+            {"$group": {"_id": {"section": "$section", "status": "$status"}, "count": {"$sum": 1}}},
+        ],
+        moment,
+    ):
+        for counts in (fresh["seats"], by_section[group["_id"]["section"]]):
+            counts[group["_id"]["status"]] += group["count"]
+            counts["total"] += group["count"]
+    for group in await mongo.aggregate_at(
+        database,
+        "orders",
+        [mine, {"$group": {"_id": "$status", "count": {"$sum": 1}}}],
+        moment,
+    ):
+        fresh["orders"][group["_id"]] = group["count"]
+    for group in await mongo.aggregate_at(
+        database,
+        "orders",
+        [
+            {"$match": {"eventId": event["_id"], "status": "confirmed"}},
+            {"$unwind": "$seats"},
+            {"$group": {"_id": "$seats.section", "revenue": {"$sum": "$seats.price"}}},
+        ],
+        moment,
+    ):
+        by_section[group["_id"]]["revenue"] = group["revenue"]
+        fresh["revenue"] += group["revenue"]
+    for group in await mongo.aggregate_at(
+        database,
+        "refunds",
+        [
+            {"$match": {"eventId": event["_id"], "status": "done", "currency": event["currency"]}},
+            {"$group": {"_id": None, "amount": {"$sum": "$amount"}}},
+        ],
+        moment,
+    ):
+        fresh["refunds"] = group["amount"]
+    await _recount_sales(database, event, moment, fresh)
+    return fresh
+
+
+async def _recount_sales(
+    database: Database, event: Document, moment: Timestamp, fresh: Document
+) -> None:
+    """Fill in the last sales and the sales by minute."""
+    sold = {"$match": {"eventId": event["_id"], "confirmedAt": {"$exists": True}}}
+    minutes = await mongo.aggregate_at(
+        database,
+        "orders",
+        [
+            sold,
+            {
+                "$group": {
+                    "_id": {"$dateTrunc": {"date": "$confirmedAt", "unit": "minute"}},
+                    "orders": {"$sum": 1},
+                    "seats": {"$sum": {"$size": "$seats"}},
+                    "amount": {"$sum": "$total"},
+                }
+            },
+            {"$sort": {"_id": -1}},
+            {"$limit": SALES_MINUTES_MAX},
+        ],
+        moment,
+    )
+    fresh["salesByMinute"] = [
+        {"minute": m["_id"], "orders": m["orders"], "seats": m["seats"], "amount": m["amount"]}
+        for m in reversed(minutes)
+    ]
+    latest = await mongo.aggregate_at(
+        database,
+        "orders",
+        [
+            sold,
+            {"$sort": {"confirmedAt": -1}},
+            {"$limit": RECENT_SALES_MAX},
+            {"$project": {"reference": 1, "seats": 1, "total": 1, "confirmedAt": 1}},
+        ],
+        moment,
+    )
+    fresh["recentSales"] = [_sale(order) for order in latest]
+
+
+async def rebuild(database: Database, now: datetime) -> int:
+    """Count every event afresh and let the change stream go on from that very moment.
+
+    Works while a changes worker runs: counters and place are replaced together, the worker finds
+    itself overtaken, and counts on from the moment of the recount. Tallies of holds are kept.
+    Returns how many events were counted.
+    """
+    moment = await mongo.present_time(database)
+    found = await database.events.find(
+        {"status": {"$ne": "creating"}}, {"sections.rows": 0, "description": 0, "words": 0}
+    ).to_list(EVENTS_PER_READ_MAX)
+    fresh = [await recount(database, event, moment, now) for event in found]
+
+    async def body(session: Session) -> None:
+        await database.resume_tokens.update_one(
+            {"_id": POSITION_ID},
+            {
+                "$inc": {"sequence": 1},
+                "$set": {"token": None, "operationTime": moment, "savedAt": now},
+            },
+            upsert=True,
+            session=session,
+        )
+        stored = {
+            old["_id"]: old
+            for old in await database.dashboards.find({}, session=session).to_list(
+                EVENTS_PER_READ_MAX
+            )
+        }
+        writes = []
+        for dashboard in fresh:
+            old = stored.get(dashboard["_id"])
+            kept = {"holds": old["holds"], "version": old["version"] + 1} if old else {}
+            writes.append(ReplaceOne({"_id": dashboard["_id"]}, dashboard | kept, upsert=True))
+        if writes:
+            await database.dashboards.bulk_write(writes, session=session)
+
+    await mongo.transaction(database, body)
+    return len(fresh)

@@ -1,0 +1,329 @@
+"""An order is a fan's purchase: a copy of the event and of its seats at the price of that moment.
+
+    pendingPayment → confirmed → cancelled
+    pendingPayment → expired | cancelled
+    expired → confirmed            (a payment that came late and found all its seats still free)
+
+Every change names the state it expects. `from` is the state before, so that a change-stream record
+alone tells which counters move. Tickets are inside the order: "my tickets" is one read.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pymongo import UpdateOne
+from pymongo.errors import BulkWriteError
+
+from ticketing import events, gateway, holds, identifiers, pages, seats
+from ticketing.errors import IdempotencyKeyReused, NotFound, Refusal
+from ticketing.holds import HoldExpired
+from ticketing.mongo import Database, Document, Session
+from ticketing.pages import Page
+
+STATUSES = ("pendingPayment", "confirmed", "expired", "cancelled")
+EXPIRED_PER_SWEEP_MAX = 1_000
+ORDERS_PER_HOLD_READ_MAX = 20
+
+
+class OrderState(Refusal):
+    """That change is not allowed from the order's state."""
+
+    slug = "order-state"
+    title = "Order state"
+
+    def __init__(self, state: str, detail: str) -> None:
+        super().__init__(detail)
+        self.state = state
+
+    def members(self) -> dict[str, Any]:
+        return {"state": self.state}
+
+
+@dataclass(frozen=True)
+class OrderRequest:
+    """A fan's wish to buy what a hold has. `key` is the Idempotency-Key."""
+
+    fan_id: str
+    hold_id: str
+    key: str | None = None
+
+    @property
+    def placement_key(self) -> str | None:
+        """What a key is stored as: bound to its fan."""
+        return None if self.key is None else identifiers.digest(self.fan_id, self.key)
+
+
+def change(
+    order: Document, to: str, *, why: str, by: str, now: datetime, also: Document | None = None
+) -> UpdateOne:
+    """The write that moves an order, as it was read, to another state and keeps its history.
+
+    It matches only while the order is still in the state that was read.
+    """
+    entry = {"at": now, "what": to, "by": by, "why": why}
+    return UpdateOne(
+        {"_id": order["_id"], "status": order["status"]},
+        {
+            "$set": {"status": to, "from": order["status"], **(also or {})},
+            "$push": {"history": {"$each": [entry], "$slice": -50}},
+        },
+    )
+
+
+# --- Placing -----------------------------------------------------------------------------------
+
+
+async def place(
+    database: Database, requests: Sequence[OrderRequest], now: datetime
+) -> list[Document | Refusal]:
+    """Make an order of each hold; answer each with the order or the reason against it.
+
+    One hold gives one order: asking again, with or without a key, gives the same order. Raises
+    nothing for one request that another has caused. Refusals: NotFound for another fan's hold,
+    HoldExpired, SaleNotOpen once the event is cancelled, IdempotencyKeyReused.
+    """
+    outcomes: dict[int, Document | Refusal] = {}
+    held = await _held_seats(database, requests)
+    shows = await _shows(database, held)
+    fresh: dict[int, Document] = {}
+    for index, request in enumerate(requests):
+        try:
+            event_id = holds.event_of(request.hold_id, request.fan_id)
+            mine = held.get(request.hold_id, [])
+            if not mine or any(s["status"] != "held" or s["heldUntil"] <= now for s in mine):
+                outcomes[index] = await _existing(database, request)
+                continue
+            show = shows[event_id]
+            if show["status"] == "cancelled":
+                raise events.SaleNotOpen("The event is cancelled.", show)
+            fresh[index] = _new_order(request, show, mine, now)
+        except Refusal as refusal:
+            outcomes[index] = refusal
+    for index, fault in (await _insert(database, fresh)).items():
+        outcomes[index] = await _after_duplicate(database, requests[index], fresh.pop(index), fault)
+    # The hold may have been released or lapsed between our read and our insert. Whoever releases
+    # a hold frees the seats first and looks for its order afterwards; we insert first and look at
+    # the seats afterwards. So at least one of the two sees the other, and no order is left
+    # waiting for payment of seats that are on sale again.
+    still_held = await _held_seats(database, [requests[index] for index in fresh])
+    for index, order in fresh.items():
+        mine = still_held.get(order["holdId"], [])
+        if {(s["_id"], s.get("heldUntil")) for s in mine} == {
+            (seat["seatId"], order["expiresAt"]) for seat in order["seats"]
+        }:
+            outcomes[index] = order
+        else:
+            await expire(database, [order], "the hold ended while it was ordered", now)
+            outcomes[index] = HoldExpired(HoldExpired.gone)
+    return [outcomes[index] for index in range(len(requests))]
+
+
+async def _held_seats(
+    database: Database, requests: Iterable[OrderRequest]
+) -> dict[str, list[Document]]:
+    hold_ids = list(dict.fromkeys(request.hold_id for request in requests))
+    grouped: dict[str, list[Document]] = {}
+    if hold_ids:
+        for seat in await holds.seats_of(database, hold_ids):
+            grouped.setdefault(seat["holdId"], []).append(seat)
+    return grouped
+
+
+async def _shows(database: Database, held: dict[str, list[Document]]) -> dict[str, Document]:
+    event_ids = list({mine[0]["eventId"] for mine in held.values()})
+    fields = ("name", "startsAt", "venueName", "timezone", "currency", "status", "organiserId")
+    found = database.events.find(
+        {"_id": {"$in": event_ids}},
+        dict.fromkeys((*fields, "saleStartsAt", "saleEndsAt"), 1),
+    )
+    return {show["_id"]: show for show in await found.to_list(len(event_ids))}
+
+
+def _new_order(
+    request: OrderRequest, show: Document, mine: list[Document], now: datetime
+) -> Document:
+    total = sum(seat["price"] for seat in mine)
+    payment = {"paymentId": identifiers.fresh("pay"), "status": "created"} if total else None
+    order: Document = {
+        "_id": identifiers.fresh("ord"),
+        "reference": identifiers.reference(),
+        "eventId": show["_id"],
+        "fanId": request.fan_id,
+        "holdId": request.hold_id,
+        "event": {
+            "name": show["name"],
+            "startsAt": show["startsAt"],
+            "venueName": show["venueName"],
+            "timezone": show["timezone"],
+        },
+        "status": "pendingPayment",
+        "from": None,
+        "seats": [
+            {
+                "seatId": seat["_id"],
+                "section": seat["section"],
+                "row": seat["row"],
+                "number": seat["number"],
+                "priceCategory": seat["priceCategory"],
+                "price": seat["price"],
+            }
+            for seat in mine
+        ],
+        "total": total,
+        "currency": show["currency"],
+        "payment": payment,
+        "refunds": [],
+        "tickets": [],
+        "createdAt": now,
+        "expiresAt": mine[0]["heldUntil"],
+        "history": [{"at": now, "what": "pendingPayment", "by": request.fan_id, "why": "placed"}],
+    }
+    if request.placement_key is not None:
+        order["placementKey"] = request.placement_key
+    return order
+
+
+async def _insert(database: Database, orders: dict[int, Document]) -> dict[int, Document]:
+    """Insert these and their payments; returns the write error of each that was a duplicate."""
+    if not orders:
+        return {}
+    places = list(orders)
+    duplicates: dict[int, Document] = {}
+    try:
+        await database.orders.insert_many([orders[place] for place in places], ordered=False)
+    except BulkWriteError as error:
+        for fault in error.details["writeErrors"]:
+            if fault["code"] != seats.DUPLICATE_KEY_CODE:
+                raise
+            duplicates[places[fault["index"]]] = fault
+    payments = [
+        {
+            "_id": order["payment"]["paymentId"],
+            "orderId": order["_id"],
+            "eventId": order["eventId"],
+            "fanId": order["fanId"],
+            "provider": gateway.SANDBOX,
+            "amount": order["total"],
+            "currency": order["currency"],
+            "status": "created",
+            "createdAt": order["createdAt"],
+        }
+        for place, order in orders.items()
+        if place not in duplicates and order["payment"]
+    ]
+    if payments:
+        await database.payments.insert_many(payments, ordered=False)
+    return duplicates
+
+
+async def _after_duplicate(
+    database: Database, request: OrderRequest, order: Document, fault: Document
+) -> Document | Refusal:
+    """What to answer when an order that would be the same exists already."""
+    if "reference" in fault["keyPattern"]:
+        # One in 2^40: another order has this reference. A new one will do.
+        order["reference"] = identifiers.reference()
+        await _insert(database, {0: order})
+        return order
+    try:
+        return await _existing(database, request)
+    except Refusal as refusal:
+        return refusal
+
+
+async def _existing(database: Database, request: OrderRequest) -> Document:
+    """The order that this hold, or this key, has made already.
+
+    Raises IdempotencyKeyReused for a key that made an order of another hold, and HoldExpired where
+    the hold made none, or one that is over and was not asked for by the very same key.
+    """
+    if request.placement_key is not None:
+        by_key = await database.orders.find_one({"placementKey": request.placement_key})
+        if by_key is not None:
+            if by_key["holdId"] != request.hold_id:
+                raise IdempotencyKeyReused("This key made an order of another hold.")
+            return by_key
+    made = database.orders.find({"holdId": request.hold_id}).sort("expiresAt", -1)
+    latest = await made.limit(1).to_list(1)
+    if not latest or latest[0]["status"] == "expired":
+        raise HoldExpired(HoldExpired.gone)
+    return latest[0]
+
+
+# --- Reading -----------------------------------------------------------------------------------
+
+
+async def find(database: Database, order_id: str, fan_id: str) -> Document:
+    """The fan's order. Raises NotFound, also for another fan's."""
+    order = await database.orders.find_one({"_id": order_id, "fanId": fan_id})
+    if order is None:
+        raise NotFound("There is no such order.")
+    return order
+
+
+async def listing(
+    database: Database,
+    fan_id: str,
+    *,
+    limit: int,
+    status: str | None = None,
+    cursor: str | None = None,
+) -> Page:
+    """The fan's orders, newest first."""
+    filter_: Document = {"fanId": fan_id}
+    if status is not None:
+        filter_["status"] = status
+    if position := pages.decode(cursor, "orders"):
+        filter_["createdAt"] = {"$lte": position.instant}
+        filter_["$or"] = [
+            {"createdAt": {"$lt": position.instant}},
+            {"_id": {"$lt": position.identifier}},
+        ]
+    found = database.orders.find(filter_).sort([("createdAt", -1), ("_id", -1)])
+    return pages.cut(await found.limit(limit + 1).to_list(limit + 1), limit, "orders", "createdAt")
+
+
+# --- Ending ------------------------------------------------------------------------------------
+
+
+async def expire(database: Database, orders: Sequence[Document], why: str, now: datetime) -> int:
+    """pendingPayment → expired for those of these that still wait for payment."""
+    waiting = [order for order in orders if order["status"] == "pendingPayment"]
+    if not waiting:
+        return 0
+    writes: list[Any] = [
+        change(order, "expired", why=why, by="system", now=now) for order in waiting
+    ]
+    result = await database.orders.bulk_write(writes, ordered=False)
+    return result.modified_count
+
+
+async def expire_overdue(database: Database, now: datetime) -> int:
+    """Expire up to EXPIRED_PER_SWEEP_MAX orders whose time to pay is over; how many were found."""
+    overdue = (
+        await database.orders.find(
+            {"status": "pendingPayment", "expiresAt": {"$lte": now}}, {"status": 1}
+        )
+        .sort("expiresAt", 1)
+        .limit(EXPIRED_PER_SWEEP_MAX)
+        .to_list(EXPIRED_PER_SWEEP_MAX)
+    )
+    await expire(database, overdue, "not paid in time", now)
+    return len(overdue)
+
+
+async def expire_for_hold(database: Database, hold_id: str, now: datetime) -> int:
+    """Expire the order of a hold that was released, if it waits for payment."""
+    waiting = database.orders.find({"holdId": hold_id, "status": "pendingPayment"}, {"status": 1})
+    found = await waiting.to_list(ORDERS_PER_HOLD_READ_MAX)
+    return await expire(database, found, "its hold was released", now)
+
+
+async def by_payment(
+    database: Database, payment_ids: Sequence[str], session: Session | None = None
+) -> dict[str, Document]:
+    """The orders these payments belong to, by payment id; unknown ones are left out."""
+    found = database.orders.find({"payment.paymentId": {"$in": list(payment_ids)}}, session=session)
+    return {order["payment"]["paymentId"]: order for order in await found.to_list(len(payment_ids))}

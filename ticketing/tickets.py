@@ -1,0 +1,106 @@
+"""A ticket opens the door for one seat. It lives inside its order and dies with it."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from ticketing import identifiers, mongo, pages
+from ticketing.mongo import Database, Document
+from ticketing.pages import Page, Position
+
+UPCOMING = "tickets-upcoming"
+PAST = "tickets-past"
+
+
+def issue(order: Document) -> list[Document]:
+    """A ticket with an unguessable code for each seat of the order."""
+    return [
+        {
+            "ticketId": identifiers.fresh("tkt"),
+            "code": identifiers.ticket_code(),
+            "seatId": seat["seatId"],
+            "section": seat["section"],
+            "row": seat["row"],
+            "number": seat["number"],
+            "status": "valid",
+        }
+        for seat in order["seats"]
+    ]
+
+
+def void(order: Document) -> list[Document]:
+    """The order's tickets, none of which opens a door any more."""
+    return [{**ticket, "status": "void"} for ticket in order["tickets"]]
+
+
+async def listing(
+    database: Database, fan_id: str, *, now: datetime, limit: int, cursor: str | None = None
+) -> Page:
+    """The fan's valid tickets: those of coming events, soonest first, then those of past ones.
+
+    One read: two ranges of one index, the second only as far as the first leaves room.
+    """
+    position = pages.decode(cursor, UPCOMING, PAST)
+    if position and position.kind == PAST:
+        pipeline = _half(fan_id, {"$lt": now, "$lte": position.instant}, position, -1, limit)
+    else:
+        upcoming = {"$gte": position.instant if position else now}
+        pipeline = [
+            *_half(fan_id, upcoming, position, 1, limit),
+            {
+                "$unionWith": {
+                    "coll": "orders",
+                    "pipeline": _half(fan_id, {"$lt": now}, None, -1, limit),
+                }
+            },
+            {"$limit": limit + 2},
+        ]
+    orders = await mongo.aggregate(database.orders, pipeline, length=limit + 2)
+    return _cut(orders, position, now, limit)
+
+
+def _half(
+    fan_id: str, starts: Document, position: Position | None, direction: int, limit: int
+) -> list[Document]:
+    """Confirmed orders on one side of now, from the one on in which the last page ended."""
+    match: Document = {"fanId": fan_id, "status": "confirmed", "event.startsAt": starts}
+    if position:
+        beyond, at_or_beyond = ("$gt", "$gte") if direction == 1 else ("$lt", "$lte")
+        match["$or"] = [
+            {"event.startsAt": {beyond: position.instant}},
+            {"_id": {at_or_beyond: position.identifier}},
+        ]
+    return [
+        {"$match": match},
+        {"$sort": {"event.startsAt": direction, "_id": direction}},
+        # Each order has a ticket at least, and the first may have been shown to its end: so this
+        # many orders give a full page and the one ticket more that tells there is another.
+        {"$limit": limit + 2},
+        {"$project": {"event": 1, "tickets": 1}},
+    ]
+
+
+def _cut(orders: list[Document], position: Position | None, now: datetime, limit: int) -> Page:
+    items: list[dict[str, Any]] = []
+    ends: list[Position] = []
+    for order in orders:
+        starts_at = order["event"]["startsAt"].astimezone(UTC)
+        kind = UPCOMING if starts_at >= now else PAST
+        skip = position.offset if position and position.identifier == order["_id"] else 0
+        for offset, ticket in enumerate(order["tickets"]):
+            if offset < skip or ticket["status"] != "valid":
+                continue
+            items.append(
+                {
+                    "ticketId": ticket["ticketId"],
+                    "code": ticket["code"],
+                    "orderId": order["_id"],
+                    "event": order["event"],
+                    "section": ticket["section"],
+                    "row": ticket["row"],
+                    "number": ticket["number"],
+                }
+            )
+            ends.append(Position(kind, starts_at, order["_id"], offset + 1))
+    if len(items) <= limit:
+        return Page(items, None)
+    return Page(items[:limit], pages.encode(ends[limit - 1]))
