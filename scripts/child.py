@@ -54,20 +54,41 @@ def number_of(keeper: "subprocess.Popen[bytes]") -> int | None:
     return next(iter(_children(keeper.pid)), None)
 
 
-def stop_on_signals(stop: "StopSignal") -> None:
-    """Make Ctrl-C, SIGTERM and a closed terminal call `stop`, even where a shell ignores them."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, stop)
-
-
 class StopSignal:
-    """A signal handler that remembers that it was called."""
+    """Whether a person, or whoever runs us, asked us to stop."""
 
     def __init__(self) -> None:
         self.received = False
 
-    def __call__(self, _number: int, _frame: FrameType | None) -> None:
+    def listen(self) -> None:
+        """Take Ctrl-C, SIGTERM and a closed terminal for it, even where a shell ignores them."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._receive)
+
+    def _receive(self, _number: int, _frame: FrameType | None) -> None:
         self.received = True
+
+
+def adopt_orphans() -> None:
+    """Become the parent of what a killed process between leaves behind; see `end_adopted`."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_adopted() -> None:
+    """End what a process between left behind when it was killed, all generations of it.
+
+    Without this an HTTP server's orphaned workers would go on holding its port.
+    """
+    own_session = os.getsid(0)
+    found = True
+    while found:
+        found = False
+        for process in _children(os.getpid()):
+            # A process between leads its session; what it left is in a session without leader.
+            if os.getsid(process) not in (process, own_session):
+                os.kill(process, signal.SIGKILL)
+                os.waitpid(process, 0)
+                found = True
 
 
 def _keep(parent: int, command: list[str]) -> int:

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 import subprocess
@@ -64,6 +65,7 @@ class Kept:
         code = self._exit_code()
         if code is None:
             return
+        child.end_adopted()
         if now - self._started_at >= _SOUND_AFTER_SECONDS:
             self._delay_seconds = _DELAY_SECONDS_MIN
         _say(f"{self._name} ended (exit code {code}); it starts again in {self._delay_seconds:g} s")
@@ -224,6 +226,7 @@ class Run:
             service.wait()
         if self._replica_set is not None:
             self._replica_set.stop()
+        child.end_adopted()
 
 
 def _kept_node(embedded: ReplicaSet, node: int) -> Kept:
@@ -251,7 +254,7 @@ def _require_free(host: str, port: int) -> None:
     except OSError as error:
         reason = (
             "is in use by another program"
-            if error.errno == 98
+            if error.errno == errno.EADDRINUSE
             else f"cannot be used: {error.strerror}"
         )
         raise Failure(f"Port {port} on {host} {reason}; choose another with --port.") from None
@@ -317,7 +320,8 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     stop = child.StopSignal()
-    child.stop_on_signals(stop)
+    stop.listen()
+    child.adopt_orphans()
     try:
         Run(arguments, stop).go()
     except Stopped:
