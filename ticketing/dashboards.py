@@ -365,7 +365,7 @@ async def recount(
     mine = {"$match": {"eventId": event["_id"]}}
     by_section = {section["name"]: section for section in fresh["sections"]}
     for counts in (fresh["seats"], *fresh["sections"]):
-        counts |= dict.fromkeys(("total", *SEAT_STATUSES), 0)
+        counts.update(dict.fromkeys(("total", *SEAT_STATUSES), 0))
     for group in await mongo.aggregate_at(
         database,
         "seats",
@@ -452,6 +452,19 @@ async def _recount_sales(
     fresh["recentSales"] = [_sale(order) for order in latest]
 
 
+async def events_at(database: Database, moment: Timestamp) -> list[Document]:
+    """All events that were laid out at that moment, without their rows and texts."""
+    return await mongo.aggregate_at(
+        database,
+        "events",
+        [
+            {"$match": {"status": {"$ne": "creating"}}},
+            {"$project": {"sections.rows": 0, "description": 0, "words": 0}},
+        ],
+        moment,
+    )
+
+
 async def rebuild(database: Database, now: datetime) -> int:
     """Count every event afresh and let the change stream go on from that very moment.
 
@@ -460,9 +473,7 @@ async def rebuild(database: Database, now: datetime) -> int:
     Returns how many events were counted.
     """
     moment = await mongo.present_time(database)
-    found = await database.events.find(
-        {"status": {"$ne": "creating"}}, {"sections.rows": 0, "description": 0, "words": 0}
-    ).to_list(EVENTS_PER_READ_MAX)
+    found = await events_at(database, moment)
     fresh = [await recount(database, event, moment, now) for event in found]
 
     async def body(session: Session) -> None:

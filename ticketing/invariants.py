@@ -1,0 +1,167 @@
+"""What must always be true. The same rules are checked in tests, drills, benchmark and production.
+
+Everything is read as of one moment, so a sale may go on meanwhile.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from bson.timestamp import Timestamp
+
+from ticketing import clock, dashboards, mongo, seats
+from ticketing.mongo import Database, Document
+
+FINDINGS_PER_EVENT_MAX = 20
+COUNTERS_WAIT_SECONDS_MAX = 10.0
+COUNTERS_POLL_SECONDS = 0.2
+# What a dashboard shares with a recount. Tallies of holds have no second source.
+RECOUNTED = ("seats", "orders", "revenue", "refunds", "sections", "recentSales", "salesByMinute")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A rule that does not hold, and where."""
+
+    rule: str
+    detail: str
+
+
+async def check_all(database: Database, *, counters: bool = True) -> list[Finding]:
+    """Every break of a rule in the whole database; empty when all is well.
+
+    `counters` also waits, up to some seconds an event, for the counters to equal a recount: they
+    trail a running sale, so they can be judged only once it rests.
+    """
+    moment = await mongo.present_time(database)
+    findings: list[Finding] = []
+    for event in await dashboards.events_at(database, moment):
+        findings += await check_event(database, event, moment)
+        if counters:
+            findings += await _check_counters(database, event)
+    return findings
+
+
+async def check_event(database: Database, event: Document, moment: Timestamp) -> list[Finding]:
+    """Breaks of the rules about the event's seats and orders, as of the moment."""
+    kept = await mongo.aggregate_at(
+        database,
+        "seats",
+        [
+            {
+                "$match": {
+                    "_id": seats.plan_range(event["_id"]),
+                    "$or": [
+                        {"status": {"$in": ["held", "sold"]}},
+                        {"holdId": {"$exists": True}},
+                        {"orderId": {"$exists": True}},
+                    ],
+                }
+            },
+            {"$project": {"status": 1, "holdId": 1, "heldUntil": 1, "orderId": 1, "price": 1}},
+        ],
+        moment,
+    )
+    confirmed = await mongo.aggregate_at(
+        database,
+        "orders",
+        [
+            {"$match": {"eventId": event["_id"], "status": "confirmed"}},
+            {
+                "$project": {
+                    "seats.seatId": 1,
+                    "seats.price": 1,
+                    "total": 1,
+                    "payment.status": 1,
+                    "tickets": 1,
+                    "holdId": 1,
+                }
+            },
+        ],
+        moment,
+    )
+    found = [*_seat_findings(kept), *_sale_findings(kept, confirmed), *_order_findings(confirmed)]
+    return found[:FINDINGS_PER_EVENT_MAX]
+
+
+def _seat_findings(kept: list[Document]) -> Iterator[Finding]:
+    for seat in kept:
+        match seat["status"]:
+            case "held" if "holdId" not in seat or "heldUntil" not in seat:
+                yield Finding("a held seat has a hold and an end", seat["_id"])
+            case "held" if "orderId" in seat:
+                yield Finding("a held seat has no order yet", seat["_id"])
+            case "sold" if "orderId" not in seat or "heldUntil" in seat:
+                yield Finding("a sold seat has an order and no end", seat["_id"])
+            case "available" | "blocked":
+                yield Finding("a free seat has neither hold nor order", seat["_id"])
+
+
+def _sale_findings(kept: list[Document], confirmed: list[Document]) -> Iterator[Finding]:
+    sold_to = {seat["_id"]: seat.get("orderId") for seat in kept if seat["status"] == "sold"}
+    listed = Counter(seat["seatId"] for order in confirmed for seat in order["seats"])
+    for seat_id, count in listed.items():
+        if count > 1:
+            yield Finding("a seat is in one confirmed order", f"{seat_id} is in {count}")
+    for order in confirmed:
+        for seat in order["seats"]:
+            if sold_to.get(seat["seatId"]) != order["_id"]:
+                yield Finding(
+                    "a confirmed order's seats are sold to it", f"{order['_id']}: {seat['seatId']}"
+                )
+    owned = {(seat["seatId"], order["_id"]) for order in confirmed for seat in order["seats"]}
+    for seat_id, order_id in sold_to.items():
+        if (seat_id, order_id) not in owned:
+            yield Finding(
+                "a sold seat is in the confirmed order it names", f"{seat_id}: {order_id}"
+            )
+
+
+def _order_findings(confirmed: list[Document]) -> Iterator[Finding]:
+    for order in confirmed:
+        if order["total"] != sum(seat["price"] for seat in order["seats"]):
+            yield Finding("an order's total is the sum of its seats", order["_id"])
+        if order["total"] and (order.get("payment") or {}).get("status") != "succeeded":
+            yield Finding("a confirmed order is paid", order["_id"])
+        if [ticket["seatId"] for ticket in order["tickets"]] != [
+            s["seatId"] for s in order["seats"]
+        ]:
+            yield Finding("a confirmed order has a ticket a seat", order["_id"])
+
+
+async def _check_counters(database: Database, event: Document) -> list[Finding]:
+    """Whether the counters equal a recount, given time to catch up with the last changes."""
+    deadline = asyncio.get_running_loop().time() + COUNTERS_WAIT_SECONDS_MAX
+    while True:
+        differences = await counter_differences(database, event)
+        if not differences:
+            return []
+        if asyncio.get_running_loop().time() > deadline:
+            return [
+                Finding("counters equal a recount", f"{event['_id']}: {difference}")
+                for difference in differences
+            ]
+        await asyncio.sleep(COUNTERS_POLL_SECONDS)
+
+
+async def counter_differences(database: Database, event: Document) -> list[str]:
+    """Where the stored counters differ from a recount at this moment."""
+    moment = await mongo.present_time(database)
+    fresh = await dashboards.recount(database, event, moment, clock.now())
+    stored: dict[str, Any] | None = await database.dashboards.find_one({"_id": event["_id"]})
+    if stored is None:
+        return ["there are no counters"]
+    return [
+        f"{name} is {stored[name]}, recounted {fresh[name]}"
+        for name in RECOUNTED
+        if _comparable(stored[name]) != _comparable(fresh[name])
+    ]
+
+
+def _comparable(value: Any) -> Any:
+    """Sales of the same millisecond have no order among themselves."""
+    if isinstance(value, list) and value and "reference" in value[0]:
+        return sorted(sale["at"] for sale in value)
+    return value

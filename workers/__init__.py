@@ -1,0 +1,1 @@
+"""Loops that call the domain. They hold no rules."""

@@ -1,0 +1,65 @@
+"""Run one worker until it is told to stop (SIGTERM or Ctrl-C); what is under way is finished."""
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+
+import uvloop
+from pymongo.errors import PyMongoError
+
+from ticketing.settings import Settings, SettingsError
+from workers import changes, release
+
+EXAMPLES = """examples:
+  python -m workers release             free overdue holds, expire their orders, send refunds
+  python -m workers changes             keep the dashboards' counters
+  python -m workers changes --rebuild   count all events afresh, then exit
+
+exit codes: 0 done or told to stop, 1 the database failed, 2 wrong use or settings"""
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m workers",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("worker", choices=["release", "changes"])
+    parser.add_argument("--rebuild", action="store_true", help="count afresh and exit (changes)")
+    arguments = parser.parse_args()
+    if arguments.rebuild and arguments.worker != "changes":
+        parser.error("--rebuild goes with changes")
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        stream=sys.stderr,
+    )
+    logging.getLogger("apscheduler").setLevel(logging.WARNING)
+    try:
+        settings = Settings.from_environment()
+        return uvloop.run(_run(settings, arguments.worker, rebuild=arguments.rebuild))
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except PyMongoError as error:
+        print(f"The database failed: {error}", file=sys.stderr)
+        return 1
+
+
+async def _run(settings: Settings, worker: str, *, rebuild: bool) -> int:
+    if rebuild:
+        print(f"Counted {await changes.rebuild(settings)} events afresh.")
+        return 0
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    await {"release": release.run, "changes": changes.run}[worker](settings, stopping)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""The changes worker: follows one change stream and keeps the counters of all events."""
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+from pymongo.errors import OperationFailure, PyMongoError
+
+from ticketing import clock, dashboards, mongo
+from ticketing.dashboards import Overtaken, Place
+from ticketing.mongo import Database, Document
+from ticketing.settings import Settings
+
+CHANGES_PER_BATCH_MAX = 1_000
+BATCH_SECONDS_MAX = 0.05
+AWAIT_MILLISECONDS = 100
+IDLE_SAVE_SECONDS = 10.0
+BACK_OFF_SECONDS_MAX = 5.0
+# The place in the stream is of no use any more: its history is gone, or it can't be read. The
+# same token would fail for ever, so it is thrown away with a recount.
+HISTORY_GONE_CODES = frozenset({286, 280, 260, 222})
+
+log = logging.getLogger("ticketing.changes")
+
+
+async def rebuild(settings: Settings) -> int:
+    """Count all events afresh; returns how many."""
+    client = await mongo.connect(settings, operation_timeout_ms=None)
+    try:
+        return await dashboards.rebuild(client.database, clock.now())
+    finally:
+        await client.close()
+
+
+async def run(settings: Settings, stopping: asyncio.Event) -> None:
+    """Follow the stream until told to stop; the batch under way is saved first."""
+    # Without a time limit: a change stream waits, and a transaction here makes nobody wait.
+    client = await mongo.connect(settings, operation_timeout_ms=None)
+    failures = 0
+    while not stopping.is_set():
+        try:
+            await follow(client.database, stopping)
+            failures = 0
+        except Overtaken:
+            log.info("Another changes worker is ahead: going on from where it is.")
+        except OperationFailure as error:
+            if error.code not in HISTORY_GONE_CODES:
+                failures += 1
+                log.warning("The change stream broke off: %s", error)
+            else:
+                log.warning("The change stream's history is gone: counting afresh.")
+                await dashboards.rebuild(client.database, clock.now())
+        except PyMongoError as error:
+            failures += 1
+            log.warning("The database did not answer: %s", error)
+        if failures:
+            await _pause(min(0.1 * 2**failures, BACK_OFF_SECONDS_MAX), stopping)
+    await client.close()
+
+
+async def _pause(seconds: float, stopping: asyncio.Event) -> None:
+    try:
+        await asyncio.wait_for(stopping.wait(), seconds)
+    except TimeoutError:
+        return
+
+
+async def follow(database: Database, stopping: asyncio.Event) -> None:
+    """Count changes from the saved place on, until told to stop or something breaks."""
+    place = await dashboards.place(database)
+    if place is None:
+        await dashboards.rebuild(database, clock.now())
+        place = await dashboards.place(database)
+        assert place is not None
+    options = place.stream_options()
+    async with mongo.watch(
+        database,
+        dashboards.CHANGES,
+        max_await_time_ms=AWAIT_MILLISECONDS,
+        batch_size=CHANGES_PER_BATCH_MAX,
+        **options,
+    ) as stream:
+        log.info("The changes worker follows the stream.")
+        saved_at = time.monotonic()
+        while not stopping.is_set():
+            batch = await _next_batch(stream)
+            token: Document | None = stream.resume_token
+            # A quiet stream still moves on; a place that is never saved would one day be older
+            # than the history the server keeps.
+            idle = not batch and time.monotonic() - saved_at < IDLE_SAVE_SECONDS
+            if token is None or idle or token == place.token:
+                continue
+            place = await _save(database, place, batch, token)
+            saved_at = time.monotonic()
+
+
+async def _next_batch(stream: Any) -> list[Document]:
+    """What the stream has, until it pauses, the batch is full or its time is up."""
+    batch: list[Document] = []
+    deadline: float | None = None
+    while len(batch) < CHANGES_PER_BATCH_MAX:
+        change = await stream.try_next()
+        if change is None:
+            break
+        batch.append(change)
+        if deadline is None:
+            deadline = time.monotonic() + BATCH_SECONDS_MAX
+        elif time.monotonic() > deadline:
+            break
+    return batch
+
+
+async def _save(database: Database, place: Place, batch: list[Document], token: Document) -> Place:
+    return await dashboards.apply(database, place, batch, token, clock.now())

@@ -1,0 +1,80 @@
+"""The release worker: what time alone ends.
+
+Any number may run, since every write is conditional.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from pymongo.errors import PyMongoError
+
+from ticketing import clock, event_setup, events, mongo, orders, refunds, seats
+from ticketing.mongo import Database
+from ticketing.settings import Settings
+
+SWEEPS_PER_RUN_MAX = 100
+HOUSEKEEPING_SECONDS = 30
+
+log = logging.getLogger("ticketing.release")
+
+Sweep = Callable[[Database, datetime], Awaitable[int]]
+
+
+async def sweep(database: Database, now: datetime) -> tuple[int, int]:
+    """Free the seats of overdue holds and expire their orders; returns how many of each."""
+    return (
+        await _until_empty(seats.lapse_overdue, database, now),
+        await _until_empty(orders.expire_overdue, database, now),
+    )
+
+
+async def _until_empty(step: Sweep, database: Database, now: datetime) -> int:
+    """Repeat a bounded step while it finds something; bounded itself, the next run goes on."""
+    total = 0
+    for _ in range(SWEEPS_PER_RUN_MAX):
+        found = await step(database, now)
+        total += found
+        if not found:
+            break
+    return total
+
+
+async def run(settings: Settings, stopping: asyncio.Event) -> None:
+    """Sweep at the set interval until told to stop; the sweep under way is finished first."""
+    client = await mongo.connect(settings)
+    running = asyncio.Lock()
+
+    async def job(work: Callable[[], Awaitable[None]]) -> None:
+        async with running:
+            try:
+                await work()
+            except PyMongoError as error:
+                # The next run tries again; a database that is away is no reason to die.
+                log.warning("The database did not answer: %s", error)
+
+    async def release() -> None:
+        released, expired = await sweep(client.database, clock.now())
+        if released or expired:
+            log.info("Released %d seats and expired %d orders.", released, expired)
+        await refunds.send_due(client.database, clock.now())
+
+    async def housekeeping() -> None:
+        await events.end_past(client.database, clock.now())
+        await event_setup.remove_abandoned(client.database, clock.now())
+
+    scheduler = AsyncIOScheduler(
+        timezone="UTC", job_defaults={"coalesce": True, "max_instances": 1}
+    )
+    scheduler.add_job(job, "interval", [release], seconds=settings.release_interval_seconds)
+    scheduler.add_job(job, "interval", [housekeeping], seconds=HOUSEKEEPING_SECONDS)
+    scheduler.start()
+    log.info("The release worker is running.")
+    await stopping.wait()
+    scheduler.pause()
+    # The scheduler's own shutdown cuts off a running job, so the job is awaited here.
+    async with running:
+        scheduler.shutdown(wait=False)
+    await client.close()
