@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-GRACE_SECONDS = 10.0
+# Longer than any of our processes takes to finish what it has begun.
+GRACE_SECONDS = 15.0
 _POLL_SECONDS = 0.5
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36

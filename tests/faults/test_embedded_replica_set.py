@@ -136,7 +136,7 @@ def test_a_lock_left_by_a_killed_node_is_recovered_with_every_acknowledged_write
     first.start()
     with client_of(first.uri) as client:
         client.trial.things.insert_one({"_id": 1})
-        first.kill(0)
+    first.kill(0)
     first.stop()
     assert (tmp_path / "node0" / "mongod.lock").stat().st_size > 0
     with ReplicaSet(tmp_path) as second, client_of(second.uri) as client:
