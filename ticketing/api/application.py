@@ -1,0 +1,89 @@
+"""The application: routes, lifespan and what every answer carries, put together."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+from litestar import Litestar, Request
+
+from ticketing import mongo, web
+from ticketing.api import (
+    bodies,
+    fan,
+    health,
+    live,
+    middleware,
+    openapi,
+    organiser,
+    problems,
+    provider,
+    public,
+    sandbox,
+)
+from ticketing.api.deliveries import Deliveries
+from ticketing.api.services import Services
+from ticketing.mongo import Client
+from ticketing.settings import Settings
+
+
+class Application(Litestar):
+    """The framework's application inside what every HTTP answer carries.
+
+    The framework runs its own middleware only once a route is found; a request id and security
+    headers belong on a 404 as well.
+    """
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            services: Services = self.state["services"]
+            await middleware.carry(super().__call__, services.metrics, scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+
+def create_application(
+    settings: Settings | None = None,
+    client: Client | None = None,
+    http: httpx.AsyncClient | None = None,
+) -> Application:
+    """The application for a server or a test.
+
+    Settings come from the environment unless given. A client that is given stays open at the end.
+    `http` is what the sandbox provider delivers by.
+    """
+    chosen = settings or Settings.from_environment()
+
+    @asynccontextmanager
+    async def serving(application: Litestar) -> AsyncIterator[None]:
+        opened = client or await mongo.connect(chosen)
+        services = Services(chosen, opened, Deliveries(chosen, http))
+        application.state["services"] = services
+        try:
+            yield
+        finally:
+            await services.close()
+            if client is None:
+                await opened.close()
+
+    return Application(
+        route_handlers=[
+            public.router,
+            fan.router,
+            organiser.router,
+            provider.router,
+            sandbox.router,
+            health.router,
+            live.watch_dashboard,
+            openapi.get_description,
+            *web.route_handlers,
+        ],
+        lifespan=[serving],
+        exception_handlers=problems.HANDLERS,
+        openapi_config=openapi.config(),
+        request_class=Request,
+        request_max_body_size=bodies.BODY_BYTES_MAX,
+        # Faults are logged by the one table of problems, with the request's id.
+        logging_config=None,
+        debug=False,
+    )

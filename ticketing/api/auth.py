@@ -1,0 +1,88 @@
+"""Who is calling: tokens are verified here, and routers are guarded by role."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jwt
+from litestar.connection import ASGIConnection
+from litestar.handlers import BaseRouteHandler
+
+from ticketing.accounts import Caller
+from ticketing.api.problems import Forbidden, Unauthenticated
+from ticketing.api.services import services_of
+from ticketing.settings import Settings
+
+ROLES = frozenset({"fan", "organiser", "admin"})
+# One algorithm, ours. Were the token's own header to choose, a caller could choose "none".
+ALGORITHM = "HS256"
+SUBJECT_LENGTH_MAX = 128
+_CLAIMS = ["sub", "role", "exp", "iss", "aud"]
+
+Guard = Callable[[ASGIConnection[Any, Any, Any, Any], BaseRouteHandler], None]
+
+
+@dataclass(frozen=True)
+class Token:
+    """A verified token: whose it is, and until when (Unix time)."""
+
+    caller: Caller
+    expires_at: float
+
+
+def verify(token: str, settings: Settings) -> Token:
+    """The token's content; raises Unauthenticated, with one answer for every kind of fault."""
+    try:
+        claims = jwt.decode(
+            token,
+            settings.jwt_secret,
+            algorithms=[ALGORITHM],
+            audience=settings.jwt_audience,
+            issuer=settings.jwt_issuer,
+            options={"require": _CLAIMS},
+        )
+        subject, role, expires_at = claims["sub"], claims["role"], float(claims["exp"])
+    # Beside its own errors the library lets pass what odd JSON in a token provokes: a number out of
+    # range, a list where a number should be, nesting without end.
+    except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError):
+        raise Unauthenticated("The token is not valid.") from None
+    if (
+        not isinstance(subject, str)
+        or not 1 <= len(subject) <= SUBJECT_LENGTH_MAX
+        or not subject.isprintable()
+        or role not in ROLES
+    ):
+        raise Unauthenticated("The token is not valid.")
+    return Token(Caller(subject, role), expires_at)
+
+
+def required(*roles: str) -> Guard:
+    """A guard that lets only these roles in; the caller is `request.user` from then on."""
+
+    def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+        caller = _caller(connection)
+        if caller is None:
+            raise Unauthenticated("A token is needed: send it as a bearer token.")
+        if caller.role not in roles:
+            raise Forbidden(f"The role {caller.role} may not do this.")
+        connection.scope["user"] = caller
+
+    return guard
+
+
+def optional(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+    """A guard for what everybody may see: `request.user` is a caller or None.
+
+    A bad token is refused even here: whoever sends one believes to be somebody.
+    """
+    connection.scope["user"] = _caller(connection)
+
+
+def _caller(connection: ASGIConnection[Any, Any, Any, Any]) -> Caller | None:
+    header = connection.headers.get("authorization")
+    if header is None:
+        return None
+    scheme, _, token = header.partition(" ")
+    if scheme.lower() != "bearer":
+        raise Unauthenticated("The token must be sent as a bearer token.")
+    return verify(token.strip(), services_of(connection).settings).caller

@@ -1,0 +1,186 @@
+"""What a fan does: hold seats, order them, look at orders and tickets."""
+
+from typing import Any, Literal
+
+from litestar import Request, Response, delete, get, post, put
+from litestar.params import FromQuery
+
+from ticketing import accounts, checkout, clock, events, holds, orders, tickets
+from ticketing.api import answers, auth, bodies, problems
+from ticketing.api.parameters import PAGE_SIZE, Cursor, EventId, HoldId, Limit, OrderId
+from ticketing.api.routing import Router
+from ticketing.api.services import services_of
+from ticketing.errors import IdempotencyKeyReused, NotFound, Refusal
+
+OrderStatus = Literal["pendingPayment", "confirmed", "expired", "cancelled"]
+
+
+@post(
+    "/events/{eventId:str}/holds",
+    summary="Hold seats",
+    operation_class=bodies.described_by(bodies.HoldForm),
+    responses=problems.documented(
+        NotFound,
+        events.SaleNotOpen,
+        holds.SeatsUnavailable,
+        holds.NotEnoughSeats,
+        holds.LimitExceeded,
+        IdempotencyKeyReused,
+    ),
+)
+async def place_hold(request: Request[Any, Any, Any], event_id: EventId) -> Response[answers.Hold]:
+    """All the seats asked for, or none of them."""
+    wanted = bodies.hold_request(
+        await bodies.read(request, bodies.HoldForm),
+        event_id=event_id,
+        fan_id=request.user.subject,
+        key=bodies.idempotency_key(request),
+        body=await request.body(),
+    )
+    outcome = await services_of(request).holds.submit(wanted)
+    if isinstance(outcome, Refusal):
+        raise outcome
+    return Response(answers.hold(outcome), headers={"Location": f"/v1/holds/{outcome.hold_id}"})
+
+
+@get(
+    "/holds/{holdId:str}",
+    summary="One hold",
+    responses=problems.documented(NotFound, holds.HoldExpired),
+)
+async def get_hold(request: Request[Any, Any, Any], hold_id: HoldId) -> answers.Hold:
+    """The caller's own hold while it lasts."""
+    found = await holds.find(
+        services_of(request).database, hold_id, request.user.subject, clock.now()
+    )
+    return answers.hold(found)
+
+
+@delete(
+    "/holds/{holdId:str}",
+    summary="Release a hold",
+    status_code=204,
+    responses=problems.documented(NotFound, orders.OrderState),
+)
+async def release_hold(request: Request[Any, Any, Any], hold_id: HoldId) -> None:
+    """Its seats are available at once. Releasing it again changes nothing."""
+    await checkout.release_hold(
+        services_of(request).database, hold_id, request.user.subject, now=clock.now()
+    )
+
+
+@post(
+    "/orders",
+    summary="Order what is held",
+    operation_class=bodies.described_by(bodies.OrderForm),
+    responses=problems.documented(
+        NotFound, holds.HoldExpired, orders.OrderState, IdempotencyKeyReused
+    ),
+)
+async def place_order(request: Request[Any, Any, Any]) -> Response[answers.Order]:
+    """The order waits for its payment until the hold lapses; a free order is confirmed at once."""
+    services = services_of(request)
+    form = await bodies.read(request, bodies.OrderForm)
+    outcome = await services.orders.submit(
+        orders.OrderRequest(request.user.subject, form.hold_id, bodies.idempotency_key(request))
+    )
+    if isinstance(outcome, Refusal):
+        raise outcome
+    return Response(
+        answers.order(outcome, services.settings.public_url),
+        headers={"Location": f"/v1/orders/{outcome['_id']}"},
+    )
+
+
+@get("/orders/{orderId:str}", summary="One order", responses=problems.documented(NotFound))
+async def get_order(request: Request[Any, Any, Any], order_id: OrderId) -> answers.Order:
+    """The caller's own order."""
+    services = services_of(request)
+    found = await orders.find(services.database, order_id, request.user.subject)
+    return answers.order(found, services.settings.public_url)
+
+
+@post(
+    "/orders/{orderId:str}/cancel",
+    summary="Cancel an order",
+    status_code=200,
+    responses=problems.documented(NotFound, orders.OrderState),
+)
+async def cancel_order(request: Request[Any, Any, Any], order_id: OrderId) -> answers.Order:
+    """Its seats go back on sale, its tickets are void, and what was paid is refunded."""
+    services = services_of(request)
+    cancelled = await checkout.cancel(
+        services.database, order_id, request.user.subject, now=clock.now()
+    )
+    return answers.order(cancelled, services.settings.public_url)
+
+
+@get("/me", summary="The fan's own profile")
+async def get_profile(request: Request[Any, Any, Any]) -> answers.Profile:
+    """Name and address are null until they are saved."""
+    stored = await accounts.profile(services_of(request).database, request.user.subject)
+    return answers.profile(request.user, stored)
+
+
+@put(
+    "/me",
+    summary="Save the fan's own profile",
+    operation_class=bodies.described_by(bodies.ProfileForm),
+)
+async def save_profile(request: Request[Any, Any, Any]) -> answers.Profile:
+    """Replaces what was saved before."""
+    name, email = bodies.profile(await bodies.read(request, bodies.ProfileForm))
+    stored = await accounts.save_profile(
+        services_of(request).database, request.user.subject, name, email, clock.now()
+    )
+    return answers.profile(request.user, stored)
+
+
+@get("/me/orders", summary="The fan's orders, newest first")
+async def list_orders(
+    request: Request[Any, Any, Any],
+    status: FromQuery[OrderStatus | None] = None,
+    limit: Limit = PAGE_SIZE,
+    cursor: Cursor = None,
+) -> answers.OrderPage:
+    """All of the caller's orders, or those in one state."""
+    services = services_of(request)
+    page = await orders.listing(
+        services.database, request.user.subject, status=status, limit=limit, cursor=cursor
+    )
+    return answers.order_page(page, services.settings.public_url)
+
+
+@get("/me/tickets", summary="The fan's tickets, upcoming first")
+async def list_tickets(
+    request: Request[Any, Any, Any], limit: Limit = PAGE_SIZE, cursor: Cursor = None
+) -> answers.TicketPage:
+    """The tickets of confirmed orders: what is still to come first, then the past."""
+    page = await tickets.listing(
+        services_of(request).database,
+        request.user.subject,
+        now=clock.now(),
+        limit=limit,
+        cursor=cursor,
+    )
+    return answers.ticket_page(page)
+
+
+router = Router(
+    path="/v1",
+    guards=[auth.required("fan")],
+    route_handlers=[
+        place_hold,
+        get_hold,
+        release_hold,
+        place_order,
+        get_order,
+        cancel_order,
+        get_profile,
+        save_profile,
+        list_orders,
+        list_tickets,
+    ],
+    security=[{"token": []}],
+    tags=["fan"],
+)

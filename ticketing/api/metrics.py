@@ -1,0 +1,63 @@
+"""What this process counts about itself, as Prometheus text."""
+
+from collections import Counter
+from time import time
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# A method is the client's own text: only these become a label, so that labels stay few.
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+class Metrics:
+    """Counters of one process. Routes are templates, never paths, so that labels stay few."""
+
+    def __init__(self) -> None:
+        self._started_at = time()
+        self._requests: Counter[tuple[str, str, int]] = Counter()
+        self._seconds: Counter[tuple[str, str, int]] = Counter()
+        self.watchers = 0
+
+    def count(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count one answered request."""
+        key = (method if method in _METHODS else "other", route, status)
+        self._requests[key] += 1
+        self._seconds[key] += seconds  # type: ignore[assignment]
+
+    def exposition(self) -> str:
+        """All figures in the text format 0.0.4."""
+        lines = [
+            "# HELP ticketing_http_request_duration_seconds Time from request to last byte.",
+            "# TYPE ticketing_http_request_duration_seconds summary",
+        ]
+        for key in sorted(self._requests):
+            method, route, status = key
+            labels = f'{{method="{method}",route="{_escaped(route)}",status="{status}"}}'
+            lines.append(
+                f"ticketing_http_request_duration_seconds_sum{labels} {self._seconds[key]:.6f}"
+            )
+            lines.append(
+                f"ticketing_http_request_duration_seconds_count{labels} {self._requests[key]}"
+            )
+        lines += [
+            "# HELP ticketing_http_requests_total Requests answered.",
+            "# TYPE ticketing_http_requests_total counter",
+            *(
+                f'ticketing_http_requests_total{{method="{method}",route="{_escaped(route)}",'
+                f'status="{status}"}} {count}'
+                for (method, route, status), count in sorted(self._requests.items())
+            ),
+            "# HELP ticketing_dashboard_clients Open live dashboards.",
+            "# TYPE ticketing_dashboard_clients gauge",
+            f"ticketing_dashboard_clients {self.watchers}",
+            "# HELP ticketing_process_start_time_seconds When this process began (Unix time).",
+            "# TYPE ticketing_process_start_time_seconds gauge",
+            f"ticketing_process_start_time_seconds {self._started_at:.3f}",
+            "# HELP ticketing_process_uptime_seconds How long this process has been running.",
+            "# TYPE ticketing_process_uptime_seconds gauge",
+            f"ticketing_process_uptime_seconds {time() - self._started_at:.3f}",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

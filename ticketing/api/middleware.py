@@ -1,0 +1,89 @@
+"""What every answer carries whoever made it: request id, trace context, security headers, count."""
+
+import re
+import secrets
+from collections.abc import Iterable
+from time import monotonic
+from typing import Any
+
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from ticketing.api.metrics import Metrics
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+_TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_SCOPE_KEY = "ticketing.request_id"
+# Added where the answer has not set them itself, as pages do.
+_DEFAULT_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    # Payment and order pages carry unguessable ids in their address: other sites must not see it.
+    (b"referrer-policy", b"no-referrer"),
+    # An answer about one fan must not stay in a shared cache. What may be kept says so.
+    (b"cache-control", b"no-store"),
+]
+
+
+def request_id(scope: Any) -> str:
+    """The id of the request being answered, for the log."""
+    return str(scope.get(_SCOPE_KEY, "-"))
+
+
+async def carry(
+    application: ASGIApp, metrics: Metrics, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Run the application for one HTTP request and complete its answer."""
+    began = monotonic()
+    identifier = _request_id(scope["headers"])
+    trace = _traceparent(scope["headers"])
+    scope[_SCOPE_KEY] = identifier.decode()  # type: ignore[literal-required]
+    status = 500
+
+    async def complete(message: Message) -> None:
+        nonlocal status
+        if message["type"] == "http.response.start":
+            status = message["status"]
+            headers = list(message["headers"])
+            present = {name.lower() for name, _ in headers}
+            headers += [header for header in _DEFAULT_HEADERS if header[0] not in present]
+            headers += [(b"x-request-id", identifier), (b"traceparent", trace)]
+            message["headers"] = headers
+        await send(message)
+
+    try:
+        await application(scope, receive, complete)
+    finally:
+        metrics.count(
+            scope["method"],  # type: ignore[typeddict-item]
+            str(scope.get("path_template", "unmatched")),
+            status,
+            monotonic() - began,
+        )
+
+
+def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    for name, value in headers:
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+            return value
+    return secrets.token_hex(16).encode()
+
+
+def _traceparent(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The caller's trace with a span of our own, or a new trace where theirs is not well formed."""
+    given = [value for name, value in headers if name == b"traceparent"]
+    trace, flags = _parsed(given[0]) if len(given) == 1 else (None, b"00")
+    span = secrets.token_hex(8).encode()
+    return b"00-" + (trace or secrets.token_hex(16).encode()) + b"-" + span + b"-" + flags
+
+
+def _parsed(value: bytes) -> tuple[bytes | None, bytes]:
+    match = _TRACEPARENT.fullmatch(value)
+    if match is None:
+        return None, b"00"
+    version, trace, parent, flags, rest = match.groups()
+    # A later version may add fields after the flags; version 00 may not, and ff is never one.
+    if version == b"ff" or (version == b"00" and rest) or trace == b"0" * 32 or parent == b"0" * 16:
+        return None, b"00"
+    # Only the sampled and random bits mean something to us; the others must be sent as zero.
+    return trace, b"%02x" % (int(flags, 16) & 0b11)

@@ -1,0 +1,104 @@
+"""The description of the API, made by the framework and completed with what it can't know."""
+
+from functools import cache
+from typing import Any
+
+import msgspec
+from litestar import Litestar, Request, Response, Router, get
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.openapi.spec import Components, SecurityScheme
+from litestar.types import ControllerRouterHandler
+
+from ticketing.api import bodies, problems
+
+_REFERENCE = {"$ref": "#/components/schemas/Problem"}
+_PROBLEM = {"content": {problems.MEDIA_TYPE: {"schema": _REFERENCE}}}
+
+
+class _Unmounted(Router):
+    """Takes no routes: the framework's own pages, with their errors in HTML, are not ours."""
+
+    def register(self, value: ControllerRouterHandler) -> list[Any]:  # noqa: ARG002
+        return []
+
+
+def config() -> OpenAPIConfig:
+    """What the framework is told."""
+    return OpenAPIConfig(
+        title="Ticketing",
+        version="1",
+        description="Events, seats, holds, orders and live dashboards.",
+        use_handler_docstrings=True,
+        render_plugins=[JsonRenderPlugin()],
+        openapi_router=_Unmounted("/", route_handlers=[]),
+        components=Components(
+            security_schemes={
+                "token": SecurityScheme(type="http", scheme="bearer", bearer_format="JWT")
+            }
+        ),
+    )
+
+
+@get("/openapi.json", include_in_schema=False)
+async def get_description(request: Request[Any, Any, Any]) -> Response[bytes]:
+    """The OpenAPI document."""
+    return Response(_encoded(request.app), media_type="application/json")
+
+
+@cache
+def _encoded(application: Litestar) -> bytes:
+    document: dict[str, Any] = application.openapi_schema.to_schema()
+    document["components"]["schemas"].update(bodies.schemas())
+    for path, item in document["paths"].items():
+        for operation in item.values():
+            if path.startswith("/v1/"):
+                _complete(operation)
+    document["paths"]["/v1/events/{eventId}/dashboard/live"] = _LIVE
+    return msgspec.json.encode(document)
+
+
+def _complete(operation: dict[str, Any]) -> None:
+    """Add the problems that the guards and the database can give wherever they are."""
+    responses = operation["responses"]
+    # The framework promises its own kind of 400 for bad parameters; here they are a 422.
+    if problems.MEDIA_TYPE not in responses.get("400", _PROBLEM)["content"]:
+        del responses["400"]
+    if operation.get("security"):
+        responses.setdefault("401", {"description": "`unauthenticated`", **_PROBLEM})
+        forbidden = responses.setdefault("403", {"description": "", **_PROBLEM})
+        names = [name for name in (forbidden["description"], "`forbidden`") if name]
+        forbidden["description"] = " or ".join(names)
+    if operation.get("requestBody") or operation.get("parameters"):
+        invalid = responses.setdefault("422", {"description": "", **_PROBLEM})
+        names = [name for name in ("`validation`", invalid["description"]) if name]
+        invalid["description"] = " or ".join(names)
+    if operation.get("requestBody"):
+        responses["413"] = {"description": "The body is too large", **_PROBLEM}
+        responses["415"] = {"description": "The body is not application/json", **_PROBLEM}
+    responses.setdefault("503", {"description": "`unavailable`", **_PROBLEM})
+
+
+# OpenAPI has no word for WebSockets: the handshake is described as the GET it is.
+_LIVE = {
+    "get": {
+        "tags": ["organiser"],
+        "summary": "The sale in figures, live (WebSocket)",
+        "operationId": "WatchDashboard",
+        "description": (
+            "Offer the subprotocol pair `bearer, <JWT>`. The whole dashboard comes at once and "
+            "again at each change, at most five a second. Close codes: 4401 bad token, 4403 not "
+            "your event, 1013 try again later."
+        ),
+        "parameters": [
+            {"name": "eventId", "in": "path", "required": True, "schema": {"type": "string"}},
+            {
+                "name": "Sec-WebSocket-Protocol",
+                "in": "header",
+                "required": True,
+                "schema": {"type": "string"},
+            },
+        ],
+        "responses": {"101": {"description": "Each message is a Dashboard."}},
+    }
+}

@@ -1,0 +1,213 @@
+"""Every refusal as a problem detail (RFC 9457): the one table from refusal to HTTP status.
+
+What the framework refuses by itself (no such route, method, size) takes the same shape with the
+type `about:blank`. A fault of ours becomes a bare 500; its cause goes to the log alone.
+"""
+
+import logging
+from http import HTTPStatus
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException, ValidationException
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.types import ExceptionHandlersMap
+from pymongo.errors import PyMongoError
+
+from ticketing import errors, events, gateway, holds, orders
+from ticketing.api import middleware
+from ticketing.group_commit import Overloaded
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:ticketing:problem:"
+# How soon a client should come back while the replica set elects a primary: an election takes
+# about two seconds, and all clients coming back at once would be the next flood.
+RETRY_AFTER_SECONDS = 2
+
+logger = logging.getLogger(__name__)
+
+
+class Unauthenticated(errors.Refusal):
+    """The token is missing or bad."""
+
+    slug = "unauthenticated"
+    title = "Unauthenticated"
+
+
+class Forbidden(errors.Refusal):
+    """The token is good, but its role may not do this."""
+
+    slug = "forbidden"
+    title = "Forbidden"
+
+
+class Unavailable(errors.Refusal):
+    """The database can't answer within the time limit; the same request may be sent again."""
+
+    slug = "unavailable"
+    title = "Service unavailable"
+
+    def __init__(self, detail: str, reasons: list[str] | None = None) -> None:
+        super().__init__(detail)
+        self.reasons = reasons
+
+    def members(self) -> dict[str, Any]:
+        return {} if self.reasons is None else {"reasons": self.reasons}
+
+
+STATUSES: dict[type[errors.Refusal], int] = {
+    errors.Invalid: 422,
+    errors.NotFound: 404,
+    Unauthenticated: 401,
+    Forbidden: 403,
+    holds.SeatsUnavailable: 409,
+    holds.NotEnoughSeats: 409,
+    events.SaleNotOpen: 403,
+    events.EventState: 409,
+    holds.LimitExceeded: 409,
+    holds.HoldExpired: 410,
+    orders.OrderState: 409,
+    errors.IdempotencyKeyReused: 422,
+    errors.IdempotencyInProgress: 409,
+    gateway.BadSignature: 400,
+    errors.Conflict: 409,
+    Unavailable: 503,
+}
+
+
+class Problem(msgspec.Struct):
+    """The members every problem has; the extra members of each type are in its description."""
+
+    content_type: ClassVar[str] = MEDIA_TYPE
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+
+
+def documented(*refusals: type[errors.Refusal]) -> dict[int, ResponseSpec]:
+    """What a route's description says about the refusals it can give."""
+    slugs: dict[int, list[str]] = {}
+    for refusal in refusals:
+        slugs.setdefault(STATUSES[refusal], []).append(f"`{refusal.slug}`")
+    return {
+        status: ResponseSpec(
+            data_container=Problem,
+            generate_examples=False,
+            media_type=MEDIA_TYPE,
+            description=" or ".join(dict.fromkeys(names)),
+        )
+        for status, names in slugs.items()
+    }
+
+
+def _refused(request: Request[Any, Any, Any], refusal: errors.Refusal) -> Response[Any]:
+    headers = {}
+    if isinstance(refusal, Unauthenticated):
+        headers["WWW-Authenticate"] = "Bearer"
+    elif isinstance(refusal, Unavailable):
+        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    elif isinstance(refusal, errors.IdempotencyInProgress):
+        headers["Retry-After"] = str(refusal.retry_after_seconds)
+    return _answer(
+        request,
+        TYPE_PREFIX + refusal.slug,
+        refusal.title,
+        STATUSES[type(refusal)],
+        refusal.detail,
+        headers,
+        refusal.members(),
+    )
+
+
+def _database_failed(request: Request[Any, Any, Any], error: PyMongoError) -> Response[Any]:
+    # What the driver says names hosts and commands, so it goes to the log and not to the caller.
+    logger.warning(
+        "request %s: the database did not answer: %s",
+        middleware.request_id(request.scope),
+        type(error).__name__,
+        exc_info=error,
+    )
+    return _refused(
+        request, Unavailable("The database can't answer just now. Send the same request again.")
+    )
+
+
+def _overloaded(request: Request[Any, Any, Any], _: Overloaded) -> Response[Any]:
+    return _refused(request, Unavailable("Too many requests are waiting. Try again shortly."))
+
+
+def _framework_refused(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
+    if isinstance(error, ValidationException):
+        return _refused(request, errors.Invalid(_parameter_faults(request, error)))
+    if error.status_code >= 500:
+        return _failed(request, error)
+    phrase = HTTPStatus(error.status_code).phrase
+    return _answer(
+        request, "about:blank", phrase, error.status_code, f"{phrase}.", error.headers or {}, {}
+    )
+
+
+def _parameter_faults(
+    request: Request[Any, Any, Any], error: ValidationException
+) -> list[tuple[str, str]]:
+    """Pairs of parameter and message, with the parameter named as it is on the wire."""
+    fields = request.route_handler.parsed_fn_signature.parameters
+    faults = []
+    for extra in error.extra if isinstance(error.extra, list) else []:
+        key = str(extra.get("key", ""))
+        definition = fields[key].kwarg_definition if key in fields else None
+        name = getattr(definition, "name", None) or key
+        faults.append((name, str(extra.get("message", "is malformed"))))
+    return faults or [("query", "is malformed")]
+
+
+def _failed(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    logger.error(
+        "request %s: %s %s failed",
+        middleware.request_id(request.scope),
+        request.scope["method"],
+        request.scope["path"],
+        exc_info=error,
+    )
+    return _answer(
+        request,
+        "about:blank",
+        HTTPStatus.INTERNAL_SERVER_ERROR.phrase,
+        500,
+        "Something went wrong on our side. The request id helps us to find out what.",
+        {},
+        {},
+    )
+
+
+def _answer(
+    request: Request[Any, Any, Any],
+    type_: str,
+    title: str,
+    status: int,
+    detail: str,
+    headers: dict[str, str],
+    members: dict[str, Any],
+) -> Response[Any]:
+    problem = {
+        "type": type_,
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "instance": quote(request.scope["path"], errors="replace"),
+        **members,
+    }
+    return Response(problem, status_code=status, headers=headers, media_type=MEDIA_TYPE)
+
+
+HANDLERS: ExceptionHandlersMap = {
+    errors.Refusal: _refused,
+    PyMongoError: _database_failed,
+    Overloaded: _overloaded,
+    HTTPException: _framework_refused,
+    Exception: _failed,
+}

@@ -1,0 +1,79 @@
+"""What a running application holds: made at the start, closed at the end, one for a process."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from litestar.connection import ASGIConnection
+
+from ticketing import checkout, clock, holds
+from ticketing.api.deliveries import Deliveries
+from ticketing.api.metrics import Metrics
+from ticketing.api.readiness import Readiness
+from ticketing.api.watching import Watching
+from ticketing.errors import Refusal
+from ticketing.gateway import Notice
+from ticketing.group_commit import GroupCommit
+from ticketing.holds import Hold, HoldRequest
+from ticketing.mongo import Client, Database, Document
+from ticketing.orders import OrderRequest
+from ticketing.settings import Settings
+
+# One group is one bulk write or one transaction: large enough to carry a flash sale, small enough
+# that nobody waits long for the group before theirs.
+GROUP_SIZE_MAX = 64
+TRANSACTION_GROUP_SIZE_MAX = 16
+QUEUE_SIZE_MAX = 4_000
+
+
+class Services:
+    """The settings, the open client, and what runs beside the requests."""
+
+    def __init__(self, settings: Settings, client: Client, deliveries: Deliveries) -> None:
+        self.settings = settings
+        self.client = client
+        self.deliveries = deliveries
+        self.metrics = Metrics()
+        self.readiness = Readiness(client.database)
+        self.watching = Watching(client.database, self.metrics)
+        self.holds: GroupCommit[HoldRequest, Hold | Refusal] = GroupCommit(
+            self._place_holds, group_size_max=GROUP_SIZE_MAX, queue_size_max=QUEUE_SIZE_MAX
+        )
+        self.orders: GroupCommit[OrderRequest, Document | Refusal] = GroupCommit(
+            self._place_orders,
+            group_size_max=TRANSACTION_GROUP_SIZE_MAX,
+            queue_size_max=QUEUE_SIZE_MAX,
+        )
+        self.notices: GroupCommit[Notice, str | Exception] = GroupCommit(
+            self._receive,
+            group_size_max=TRANSACTION_GROUP_SIZE_MAX,
+            queue_size_max=QUEUE_SIZE_MAX,
+        )
+
+    @property
+    def database(self) -> Database:
+        """The database of this deployment."""
+        return self.client.database
+
+    async def close(self) -> None:
+        """Stop what runs beside the requests; what was accepted is carried out first."""
+        await self.watching.close()
+        await self.deliveries.close()
+        for group in (self.holds, self.orders, self.notices):
+            await group.drain()
+
+    async def _place_holds(self, requests: Sequence[HoldRequest]) -> list[Hold | Refusal]:
+        return await holds.place(
+            self.database, requests, hold_seconds=self.settings.hold_seconds, now=clock.now()
+        )
+
+    async def _place_orders(self, requests: Sequence[OrderRequest]) -> list[Document | Refusal]:
+        return await checkout.place_orders(self.database, requests, now=clock.now())
+
+    async def _receive(self, notices: Sequence[Notice]) -> list[str | Exception]:
+        return await checkout.receive(self.database, notices, now=clock.now())
+
+
+def services_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Services:
+    """The services of the application that answers this request."""
+    services: Services = connection.app.state["services"]
+    return services
