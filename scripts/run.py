@@ -190,19 +190,22 @@ class Run:
         url = f"{_reachable(settings)}/health/ready"
         give_up_at = time.monotonic() + READY_SECONDS_MAX
         probe_at = 0.0
+        answer = "the API does not answer"
         # Without the environment's proxies: this asks ourselves.
         with httpx.Client(trust_env=False, timeout=2.0) as client:
             while True:
                 self._look()
                 now = time.monotonic()
                 if now > give_up_at:
-                    raise Failure(f"Not ready within {READY_SECONDS_MAX:.0f} seconds: see above.")
+                    raise Failure(f"Not ready within {READY_SECONDS_MAX:.0f} seconds: {answer}")
                 if now < probe_at:
                     continue
                 probe_at = now + _PROBE_SECONDS
                 with contextlib.suppress(httpx.HTTPError):
-                    ready = client.get(url).status_code == 200
-                    if ready and all(service.exit_code() is None for service in self._services):
+                    response = client.get(url)
+                    answer = response.text
+                    running = all(service.exit_code() is None for service in self._services)
+                    if response.status_code == 200 and running:
                         return
 
     def _look(self) -> None:

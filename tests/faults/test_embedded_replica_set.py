@@ -18,7 +18,7 @@ from scripts import replica_set
 from scripts.replica_set import ReplicaSet, ReplicaSetError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-GONE_SECONDS_MAX = 15.0
+GONE_SECONDS_MAX = 20.0
 # A process that owns a set as scripts/run does: it stops it on SIGTERM.
 OWNER = """
 import signal, sys
