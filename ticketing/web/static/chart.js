@@ -10,6 +10,9 @@ const STEPS_MINUTES = [1, 5, 15, 60, 240, 1440];
 const STEP_NAMES = new Map([
   [1, "minute"], [5, "5 minutes"], [15, "15 minutes"], [60, "hour"], [240, "4 hours"], [1440, "day"],
 ]);
+const LABEL_STEPS_MINUTES = [
+  1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10080, 20160, 43200, 129600, 525600,
+];
 const MARGIN = { top: 14, right: 12, bottom: 26, left: 40 };
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -122,16 +125,16 @@ export class SalesChart {
   }
 
   #labelTimes(svg, x, width, height) {
-    const last = this.#points.length - 1;
-    const room = this.#label(this.#points[last].at).length * 7 + 32;
-    const labels = Math.max(1, Math.floor((width - MARGIN.left - MARGIN.right) / room));
-    for (let each = 0; each <= labels; each += 1) {
-      const index = Math.round((each / labels) * last);
-      const anchor = each === 0 ? "start" : each === labels ? "end" : "middle";
-      svg.append(label(this.#label(this.#points[index].at), {
-        x: x(index), y: height - 6, "text-anchor": anchor,
-      }));
-    }
+    const room = this.#label(this.#points[0].at).length * 7 + 24;
+    const pixelsPerMinute = (x(1) - x(0)) / this.#step;
+    const distance = LABEL_STEPS_MINUTES.find(
+      (each) => each >= this.#step && each * pixelsPerMinute >= room) ?? LABEL_STEPS_MINUTES.at(-1);
+    const offset = this.#clock.offset(this.#points.at(-1).at);
+    this.#points.forEach((point, index) => {
+      if ((point.at + offset) % (distance * MINUTE) !== 0) return;
+      const middle = Math.min(Math.max(x(index), room / 2 - 8), width - room / 2 + 8);
+      svg.append(label(this.#label(point.at), { x: middle, y: height - 6, "text-anchor": "middle" }));
+    });
   }
 
   /** What the pointer is over, in words. The table below says the same to everybody else. */

@@ -134,14 +134,13 @@ class Watch {
   async #readSales() {
     this.#salesTimer = 0;
     this.#salesFetching = true;
-    const version = this.#current.version;
     let again = SALES_SECONDS_MIN;
     try {
       const path = `/v1/events/${encodeURIComponent(eventId)}/dashboard/sales`;
       const sales = await fetchJson(path, this.#token);
       if (!this.#token) return;
       this.#sales = sales;
-      this.#salesVersion = version;
+      this.#salesVersion = sales.version;
       this.#drawSales();
     } catch (error) {
       if (error instanceof Refused) return;
@@ -203,6 +202,7 @@ function refuse(kind) {
   write(element("refusal-title"), title);
   write(element("refusal-text"), text);
   element("refusal").hidden = false;
+  element("token-form").hidden = false;
   element("refusal-title").focus();
 }
 

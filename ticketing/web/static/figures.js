@@ -41,6 +41,7 @@ export function showDocument(current) {
   const { seats, orders, holds, revenue, refunds } = current;
   writeCount("seats-sold", seats.sold);
   writeCount("seats-total", seats.total);
+  writeCount("legend-sold", seats.sold);
   write(element("seats-share"), share(seats.sold, seats.total));
   writeCount("seats-held", seats.held);
   writeCount("seats-available", seats.available);

@@ -125,7 +125,10 @@ export class LiveDashboard {
       let version = -1;
       let probing = false;
 
+      let ended = false;
       const end = (settle, reason) => {
+        if (ended) return;
+        ended = true;
         clearInterval(watch);
         this.#drop = () => {};
         this.#probe = () => {};
@@ -138,12 +141,16 @@ export class LiveDashboard {
       this.#probe = async () => {
         if (probing) return;
         probing = true;
+        const askedAt = performance.now();
+        const silent = () => heardAt < askedAt;
         try {
           const current = await fetchJson(this.#path, this.#token);
-          heardAt = performance.now();
-          if (current.version > version) {
+          if (current.version !== version) {
+            // The socket may be about to bring it. One that does not is dead without knowing.
             await new Promise((wait) => setTimeout(wait, CATCH_UP_SECONDS_MAX * 1000));
-            if (current.version > version) end(resolve);
+            if (silent()) end(resolve);
+          } else if (silent()) {
+            heardAt = askedAt;
           }
         } catch (error) {
           end(reject, error);

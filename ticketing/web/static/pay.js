@@ -51,19 +51,24 @@ function situation() {
   const { orderStatus, paymentStatus } = payment;
   if (orderStatus === "confirmed") return "confirmed";
   if (orderStatus === "cancelled") return "cancelled";
-  if (orderStatus === "expired") return paymentStatus === "succeeded" ? "paidTooLate" : "expired";
+  if (orderStatus === "expired") {
+    return { succeeded: "paidTooLate", uncertain: "unclearTooLate" }[paymentStatus] ?? "expired";
+  }
   if (paymentStatus === "succeeded") return "confirming";
+  if (paymentStatus === "uncertain") return "unclear";
   if (secondsLeft() === 0) return "expired";
   return paymentStatus === "failed" ? "declined" : "open";
 }
 
 const SITUATIONS = {
   open: ["Pay for your seats", ""],
-  declined: ["Pay for your seats", "The payment was declined and nothing was charged. You may try again."],
+  declined: ["Pay for your seats", ""],
+  unclear: ["Checking your payment", "It is not known yet whether your payment went through. Please do not pay again."],
   confirming: ["Payment received", "Your order is being confirmed. This takes a moment."],
   confirmed: ["Your tickets are booked", "Thank you. You may close this page."],
   expired: ["Your time ran out", "The seats are no longer kept for you and nothing was charged. Choose seats again to buy."],
   paidTooLate: ["Paid after the time ran out", "The seats were gone by then. What you paid is sent back to you."],
+  unclearTooLate: ["Your time ran out", "The seats are no longer kept for you. If your payment went through, it is sent back to you."],
   cancelled: ["This order was cancelled", "Its tickets are void. What was paid is sent back."],
 };
 
@@ -77,14 +82,21 @@ function show() {
   element("reference-line").hidden = now !== "confirmed";
   write("reference", payment.reference);
   element("choice").hidden = !payable;
-  element("pay").disabled = element("decline").disabled = busy;
+  // Not `disabled`: a button that is would lose the keyboard's focus.
+  for (const button of [element("pay"), element("decline")]) {
+    button.setAttribute("aria-disabled", String(busy));
+  }
   showOrder();
   if (payable) showTimeLeft();
-  // The button that had the focus may be gone: the heading says what came of it.
-  if (shown && shown !== now) element("title").focus();
+  else if (!outage) tell("");
+  if (now === "declined" && !busy) {
+    tell("The payment was declined and nothing was charged. You may try again.", "warn");
+  }
+  // The button that had the focus is gone: the heading says what came of it.
+  if (shown && shown !== now && !payable) element("title").focus();
   shown = now;
   clearTimeout(pollTimer);
-  if (now === "confirming" || (now === "expired" && payment.orderStatus === "pendingPayment")) {
+  if (now === "confirming" || now === "unclear" || (now === "expired" && payment.orderStatus === "pendingPayment")) {
     pollTimer = setTimeout(read, POLL_SECONDS * 1000);
   }
 }
@@ -148,7 +160,7 @@ async function read() {
     if (!ok) throw new Error(`The service answered ${status}`);
     payment = body;
     serverAhead = Date.parse(body.now) - performance.now();
-    if (outage || ["confirmed", "expired", "cancelled"].includes(body.orderStatus)) tell("");
+    if (outage) tell("");
     outage = false;
     show();
     return true;
