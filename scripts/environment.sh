@@ -60,7 +60,7 @@ _make_environment() {
         "$base" -m venv --clear "$repository/.venv" >&2 || return 1
     fi
     touch "$unfinished"
-    "$python" -m pip install --quiet --disable-pip-version-check --no-input --require-hashes \
+    "$python" -m pip install -qq --disable-pip-version-check --no-input --require-hashes \
         -r "$lock" </dev/null >&2 || { _say "The dependencies could not be installed."; return 1; }
     echo "$wanted" >"$stamp.new" && mv "$stamp.new" "$stamp" && rm -f "$unfinished"
 }
