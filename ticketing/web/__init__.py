@@ -11,6 +11,7 @@ from typing import Any
 
 from litestar import MediaType, Request, Response, get
 from litestar.exceptions import NotFoundException
+from litestar.params import FromPath
 
 _MEDIA_TYPES = {
     ".css": "text/css",
@@ -84,7 +85,7 @@ async def payment_page(request: Request[Any, Any, Any]) -> Response[bytes]:
 
 
 @get("/static/{name:str}", include_in_schema=False)
-async def static_file(request: Request[Any, Any, Any], name: str) -> Response[bytes]:
+async def static_file(request: Request[Any, Any, Any], name: FromPath[str]) -> Response[bytes]:
     """A style sheet, script or picture of the pages."""
     if name not in _FILES or name.endswith(".html"):
         raise NotFoundException("No such file.")
