@@ -15,8 +15,9 @@ _install_packages() {
         return 1
     fi
     _say "Installing $* ..."
-    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@"; } \
-        </dev/null >&2 || { _say "apt-get could not install $*."; return 1; }
+    { apt-get update -qq &&
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"; } \
+        </dev/null >/dev/null || { _say "apt-get could not install $*."; return 1; }
 }
 
 # A Python that is new enough. A name on the PATH may be a stub, so each one is tried.
@@ -31,7 +32,11 @@ _find_python() {
     return 1
 }
 
-_lacks_library() { ! { ldconfig -p || /sbin/ldconfig -p; } 2>/dev/null | grep -qF "$1"; }
+_lacks_library() {
+    local known
+    known=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null)
+    [[ $known != *"$1"* ]]
+}
 
 _make_environment() {
     local base version needed=()
