@@ -1,0 +1,354 @@
+"""The questions the product asks of its collections, in the very shape in which it asks them.
+
+The samples name nobody, so that a question costs nothing on any database; the server chooses an
+index by the shape of a filter, not by what it finds. A question that is new in the code is
+declared here first: `verify` then tells whether an index answers it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from indexes import declared
+from indexes.declared import Index
+
+EVENT = "evt_nobody"
+FAN = "fan_nobody"
+HOLD = "hold_nobody.nobody.nobody.nobody"
+ORDER = "ord_nobody"
+PAYMENT = "pay_nobody"
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+LATER = datetime(2030, 2, 1, tzinfo=UTC)
+PAGE = 21
+
+Sort = tuple[tuple[str, int], ...]
+BY_ID: Sort = (("_id", 1),)
+SOONEST_FIRST: Sort = (("startsAt", 1), ("_id", 1))
+NEWEST_FIRST: Sort = (("createdAt", -1), ("_id", -1))
+
+
+@dataclass(frozen=True)
+class AccessPattern:
+    """A question, its filter, order and limit, and the index that must answer it.
+
+    `index` None means the `_id` index that every collection has.
+    """
+
+    question: str
+    collection: str
+    filter: Mapping[str, Any] = field(hash=False)
+    index: Index | None = None
+    sort: Sort = ()
+    limit: int = 0
+
+
+def _seats_of(event_id: str, first: int | None = None) -> dict[str, Any]:
+    if first is None:
+        return {"_id": {"$gte": f"{event_id}:00000", "$lt": f"{event_id};"}}
+    return {"_id": {"$gte": f"{event_id}:{first:05d}", "$lt": f"{event_id}:{first + 500:05d}"}}
+
+
+def _fans_seats(event_token: str, fan_token: str) -> dict[str, Any]:
+    prefix = f"hold_{event_token}.{fan_token}"
+    return {"holdId": {"$gte": f"{prefix}.", "$lt": f"{prefix}/"}}
+
+
+SEATS = (
+    AccessPattern("the seat map of an event", "seats", _seats_of(EVENT), sort=BY_ID),
+    AccessPattern("the seats of a section", "seats", _seats_of(EVENT, 0), sort=BY_ID),
+    AccessPattern(
+        "free seats of a section",
+        "seats",
+        {
+            **_seats_of(EVENT, 0),
+            "$or": [{"status": "available"}, {"status": "held", "heldUntil": {"$lte": NOW}}],
+        },
+        sort=BY_ID,
+        limit=8,
+    ),
+    AccessPattern("seats by their ids", "seats", {"_id": {"$in": [f"{EVENT}:1", f"{EVENT}:2"]}}),
+    AccessPattern("seats of a hold", "seats", {"holdId": HOLD}, declared.SEATS_BY_HOLD),
+    AccessPattern(
+        "seats of several holds",
+        "seats",
+        {"holdId": {"$in": [HOLD, f"{HOLD}2"]}, "status": "held"},
+        declared.SEATS_BY_HOLD,
+    ),
+    AccessPattern(
+        "a fan's seats for an event",
+        "seats",
+        _fans_seats("nobody", "nobody"),
+        declared.SEATS_BY_HOLD,
+    ),
+    AccessPattern(
+        "several fans' seats for their events",
+        "seats",
+        {"$or": [_fans_seats("nobody", "nobody"), _fans_seats("nobody", "somebody")]},
+        declared.SEATS_BY_HOLD,
+    ),
+    AccessPattern(
+        "overdue holds",
+        "seats",
+        {"heldUntil": {"$lte": NOW}, "status": "held"},
+        declared.SEATS_BY_END_OF_HOLD,
+        sort=(("heldUntil", 1),),
+        limit=1_000,
+    ),
+    AccessPattern(
+        "items of an order",
+        "seats",
+        {"orderId": ORDER, "status": "sold"},
+        declared.SEATS_BY_ORDER,
+    ),
+)
+
+EVENTS = (
+    AccessPattern("an event by its id", "events", {"_id": EVENT, "status": {"$ne": "creating"}}),
+    AccessPattern(
+        "events on sale by date",
+        "events",
+        {"status": "published", "startsAt": {"$gte": NOW, "$lt": LATER}},
+        declared.EVENTS_BY_DATE,
+        SOONEST_FIRST,
+        PAGE,
+    ),
+    AccessPattern(
+        "the next page of events on sale",
+        "events",
+        {
+            "$and": [
+                {"startsAt": {"$gte": NOW}},
+                {"status": "published"},
+                {"$or": [{"startsAt": {"$gt": NOW}}, {"startsAt": NOW, "_id": {"$gt": EVENT}}]},
+            ]
+        },
+        declared.EVENTS_BY_DATE,
+        SOONEST_FIRST,
+        PAGE,
+    ),
+    AccessPattern(
+        "events on sale by category",
+        "events",
+        {"status": "published", "category": "no such category"},
+        declared.EVENTS_BY_CATEGORY,
+        SOONEST_FIRST,
+        PAGE,
+    ),
+    AccessPattern(
+        "events on sale by text",
+        "events",
+        {"status": "published", "words": "nosuchword"},
+        declared.EVENTS_BY_WORD,
+        SOONEST_FIRST,
+        PAGE,
+    ),
+    AccessPattern(
+        "an organiser's events",
+        "events",
+        {"organiserId": "nobody"},
+        declared.EVENTS_BY_ORGANISER,
+        SOONEST_FIRST,
+        PAGE,
+    ),
+    AccessPattern(
+        "an organiser's events by status",
+        "events",
+        {"status": "draft", "organiserId": "nobody"},
+        declared.EVENTS_BY_ORGANISER,
+        SOONEST_FIRST,
+        PAGE,
+    ),
+    AccessPattern(
+        "set-ups that were left behind",
+        "events",
+        {"status": "creating", "setupUntil": {"$lte": NOW}},
+        declared.EVENTS_BY_DATE,
+        limit=10,
+    ),
+    AccessPattern(
+        "events that are over",
+        "events",
+        {"status": "published", "saleEndsAt": {"$lte": NOW}, "startsAt": {"$lte": NOW}},
+        declared.EVENTS_BY_DATE,
+        limit=1_000,
+    ),
+)
+
+ORDERS = (
+    AccessPattern("an order by its id", "orders", {"_id": ORDER, "fanId": FAN}),
+    AccessPattern(
+        "an order by its reference",
+        "orders",
+        {"reference": "NOBODY"},
+        declared.ORDERS_BY_REFERENCE,
+    ),
+    AccessPattern(
+        "a fan's orders, newest first",
+        "orders",
+        {"fanId": FAN},
+        declared.ORDERS_BY_FAN,
+        NEWEST_FIRST,
+        PAGE,
+    ),
+    AccessPattern(
+        "a fan's orders by status",
+        "orders",
+        {"fanId": FAN, "status": "confirmed"},
+        declared.ORDERS_BY_FAN,
+        NEWEST_FIRST,
+        PAGE,
+    ),
+    AccessPattern(
+        "the next page of a fan's orders",
+        "orders",
+        {
+            "fanId": FAN,
+            "createdAt": {"$lte": NOW},
+            "$or": [{"createdAt": {"$lt": NOW}}, {"_id": {"$lt": ORDER}}],
+        },
+        declared.ORDERS_BY_FAN,
+        NEWEST_FIRST,
+        PAGE,
+    ),
+    AccessPattern(
+        "a fan's tickets for coming events",
+        "orders",
+        {"fanId": FAN, "status": "confirmed", "event.startsAt": {"$gte": NOW}},
+        declared.ORDERS_BY_FAN_AND_SHOW,
+        (("event.startsAt", 1), ("_id", 1)),
+        PAGE,
+    ),
+    AccessPattern(
+        "a fan's tickets for past events",
+        "orders",
+        {"fanId": FAN, "status": "confirmed", "event.startsAt": {"$lt": NOW}},
+        declared.ORDERS_BY_FAN_AND_SHOW,
+        (("event.startsAt", -1), ("_id", -1)),
+        PAGE,
+    ),
+    AccessPattern(
+        "an event's orders, newest first",
+        "orders",
+        {"eventId": EVENT},
+        declared.ORDERS_BY_EVENT,
+        NEWEST_FIRST,
+        PAGE,
+    ),
+    AccessPattern(
+        "the most recent confirmed orders",
+        "orders",
+        {"eventId": EVENT, "status": "confirmed"},
+        declared.ORDERS_BY_CONFIRMATION,
+        (("confirmedAt", -1),),
+        10,
+    ),
+    AccessPattern(
+        "the last sales of an event, cancelled ones too",
+        "orders",
+        {"eventId": EVENT, "confirmedAt": {"$exists": True}},
+        declared.ORDERS_BY_CONFIRMATION,
+        (("confirmedAt", -1),),
+        10,
+    ),
+    AccessPattern(
+        "the order of a hold",
+        "orders",
+        {"holdId": HOLD},
+        declared.ORDERS_BY_HOLD,
+        (("expiresAt", -1),),
+        1,
+    ),
+    AccessPattern(
+        "the order of a hold that waits for payment",
+        "orders",
+        {"holdId": HOLD, "status": "pendingPayment"},
+        declared.ORDERS_BY_HOLD,
+    ),
+    AccessPattern(
+        "the order made with a key",
+        "orders",
+        {"placementKey": "nobody"},
+        declared.ORDERS_BY_PLACEMENT_KEY,
+    ),
+    AccessPattern(
+        "the order of a payment",
+        "orders",
+        {"payment.paymentId": PAYMENT},
+        declared.ORDERS_BY_PAYMENT,
+    ),
+    AccessPattern(
+        "the orders of several payments",
+        "orders",
+        {"payment.paymentId": {"$in": [PAYMENT, f"{PAYMENT}2"]}},
+        declared.ORDERS_BY_PAYMENT,
+    ),
+    AccessPattern(
+        "overdue orders",
+        "orders",
+        {"status": "pendingPayment", "expiresAt": {"$lte": NOW}},
+        declared.ORDERS_BY_END_OF_PAYMENT,
+        (("expiresAt", 1),),
+        1_000,
+    ),
+)
+
+MONEY = (
+    AccessPattern("a payment by its id", "payments", {"_id": PAYMENT}),
+    AccessPattern(
+        "payments of an order", "payments", {"orderId": ORDER}, declared.PAYMENTS_BY_ORDER
+    ),
+    AccessPattern(
+        "refunds of a payment", "refunds", {"paymentId": PAYMENT}, declared.REFUNDS_BY_PAYMENT
+    ),
+    AccessPattern(
+        "refunds of an event",
+        "refunds",
+        {"eventId": EVENT, "status": "done", "currency": "EUR"},
+        declared.REFUNDS_BY_EVENT,
+    ),
+    AccessPattern(
+        "refunds to send",
+        "refunds",
+        {"status": "created"},
+        declared.REFUNDS_TO_SEND,
+        (("createdAt", 1),),
+        100,
+    ),
+    AccessPattern("notices by their ids", "notices", {"_id": {"$in": ["sandbox:1", "sandbox:2"]}}),
+    AccessPattern(
+        "notices of a payment", "notices", {"paymentId": PAYMENT}, declared.NOTICES_BY_PAYMENT
+    ),
+    # The shape in which the server itself looks for what to remove.
+    AccessPattern(
+        "notices past their keeping",
+        "notices",
+        {"receivedAt": {"$lte": NOW}},
+        declared.NOTICES_BY_AGE,
+    ),
+)
+
+OTHERS = (
+    AccessPattern("a fan's profile", "fans", {"_id": FAN}),
+    AccessPattern("the counters of an event", "dashboards", {"_id": EVENT}),
+    AccessPattern("the place in the change stream", "resume_tokens", {"_id": "changes"}),
+    AccessPattern("who holds a lease", "leases", {"_id": "release"}),
+    AccessPattern(
+        "messages to deliver", "outbox", {}, declared.OUTBOX_BY_AGE, (("createdAt", 1),), 100
+    ),
+    AccessPattern(
+        "seat changes of an event since a version",
+        "seat_changes",
+        {"_id": {"$gt": f"{EVENT}:1", "$lt": f"{EVENT};"}},
+        sort=BY_ID,
+        limit=1_000,
+    ),
+    AccessPattern(
+        "seat changes past their keeping",
+        "seat_changes",
+        {"at": {"$lte": NOW}},
+        declared.SEAT_CHANGES_BY_AGE,
+    ),
+)
+
+ACCESS_PATTERNS: tuple[AccessPattern, ...] = (*SEATS, *EVENTS, *ORDERS, *MONEY, *OTHERS)

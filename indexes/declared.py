@@ -1,0 +1,157 @@
+"""The indexes, each with the question it was made for.
+
+An index costs every write of its collection, so each has to name what it is for, and
+`verify` fails on one that no access pattern needs. `seats` is the collection a flash sale
+writes to: its indexes are sparse, so that a seat that is available is in none of them but `_id`.
+
+Where two indexes could serve one question the one made for it comes first: on a collection too
+empty to compare them by, the server takes the first.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+HOUR_SECONDS = 3_600
+DAY_SECONDS = 24 * HOUR_SECONDS
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index by its definition; what it is called in the database does not matter.
+
+    `question` is that of the access pattern it was made for; it may serve others as well.
+    `only_where` makes it partial.
+    """
+
+    collection: str
+    keys: tuple[tuple[str, int], ...]
+    question: str
+    unique: bool = False
+    sparse: bool = False
+    only_where: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    expire_after_seconds: int | None = None
+
+
+# --- The collection a sale writes to -------------------------------------------------------------
+
+SEATS_BY_HOLD = Index("seats", (("holdId", 1),), "seats of a hold", sparse=True)
+SEATS_BY_END_OF_HOLD = Index("seats", (("heldUntil", 1),), "overdue holds", sparse=True)
+SEATS_BY_ORDER = Index("seats", (("orderId", 1),), "items of an order", sparse=True)
+
+# --- Events --------------------------------------------------------------------------------------
+
+EVENTS_BY_ORGANISER = Index(
+    "events",
+    # The status comes last so that the organiser's events are in the order of their start with
+    # and without it; it is read from the index, not from the event.
+    (("organiserId", 1), ("startsAt", 1), ("_id", 1), ("status", 1)),
+    "an organiser's events",
+)
+EVENTS_BY_WORD = Index(
+    "events",
+    (("words", 1), ("status", 1), ("startsAt", 1), ("_id", 1)),
+    "events on sale by text",
+)
+EVENTS_BY_CATEGORY = Index(
+    "events",
+    (("category", 1), ("status", 1), ("startsAt", 1), ("_id", 1)),
+    "events on sale by category",
+)
+EVENTS_BY_DATE = Index(
+    "events",
+    (("status", 1), ("startsAt", 1), ("_id", 1)),
+    "events on sale by date",
+)
+
+# --- Orders --------------------------------------------------------------------------------------
+
+# A hold makes one order. The same key may make the same hold again after it lapsed, and that one
+# ends at another instant: so the end belongs to what is unique.
+ORDERS_BY_HOLD = Index(
+    "orders", (("holdId", 1), ("expiresAt", 1)), "the order of a hold", unique=True
+)
+ORDERS_BY_REFERENCE = Index("orders", (("reference", 1),), "an order by its reference", unique=True)
+ORDERS_BY_PLACEMENT_KEY = Index(
+    "orders", (("placementKey", 1),), "the order made with a key", unique=True, sparse=True
+)
+ORDERS_BY_PAYMENT = Index(
+    "orders", (("payment.paymentId", 1),), "the order of a payment", unique=True, sparse=True
+)
+# Also answers by status: a fan has few orders, so that to skip some costs less than an index.
+ORDERS_BY_FAN = Index(
+    "orders",
+    (("fanId", 1), ("createdAt", -1), ("_id", -1)),
+    "a fan's orders, newest first",
+)
+ORDERS_BY_FAN_AND_SHOW = Index(
+    "orders",
+    (("fanId", 1), ("status", 1), ("event.startsAt", 1), ("_id", 1)),
+    "a fan's tickets for coming events",
+)
+ORDERS_BY_EVENT = Index(
+    "orders",
+    (("eventId", 1), ("createdAt", -1), ("_id", -1)),
+    "an event's orders, newest first",
+)
+ORDERS_BY_CONFIRMATION = Index(
+    "orders", (("eventId", 1), ("confirmedAt", -1)), "the most recent confirmed orders"
+)
+ORDERS_BY_END_OF_PAYMENT = Index(
+    "orders", (("expiresAt", 1),), "overdue orders", only_where={"status": "pendingPayment"}
+)
+
+# --- Money ---------------------------------------------------------------------------------------
+
+PAYMENTS_BY_ORDER = Index("payments", (("orderId", 1),), "payments of an order")
+REFUNDS_BY_PAYMENT = Index("refunds", (("paymentId", 1),), "refunds of a payment")
+REFUNDS_BY_EVENT = Index("refunds", (("eventId", 1),), "refunds of an event")
+REFUNDS_TO_SEND = Index(
+    "refunds", (("createdAt", 1),), "refunds to send", only_where={"status": "created"}
+)
+NOTICES_BY_PAYMENT = Index("notices", (("paymentId", 1),), "notices of a payment")
+
+# --- Records that pass ---------------------------------------------------------------------------
+
+OUTBOX_BY_AGE = Index("outbox", (("createdAt", 1),), "messages to deliver")
+# A provider repeats a notice for days; the record that makes the repetition harmless is kept for
+# far longer than that. Nothing here decides whether anybody has a seat.
+NOTICES_BY_AGE = Index(
+    "notices",
+    (("receivedAt", 1),),
+    "notices past their keeping",
+    expire_after_seconds=90 * DAY_SECONDS,
+)
+SEAT_CHANGES_BY_AGE = Index(
+    "seat_changes",
+    (("at", 1),),
+    "seat changes past their keeping",
+    expire_after_seconds=HOUR_SECONDS,
+)
+
+INDEXES: tuple[Index, ...] = (
+    SEATS_BY_HOLD,
+    SEATS_BY_END_OF_HOLD,
+    SEATS_BY_ORDER,
+    EVENTS_BY_ORGANISER,
+    EVENTS_BY_WORD,
+    EVENTS_BY_CATEGORY,
+    EVENTS_BY_DATE,
+    ORDERS_BY_HOLD,
+    ORDERS_BY_REFERENCE,
+    ORDERS_BY_PLACEMENT_KEY,
+    ORDERS_BY_PAYMENT,
+    ORDERS_BY_FAN,
+    ORDERS_BY_FAN_AND_SHOW,
+    ORDERS_BY_EVENT,
+    ORDERS_BY_CONFIRMATION,
+    ORDERS_BY_END_OF_PAYMENT,
+    PAYMENTS_BY_ORDER,
+    REFUNDS_BY_PAYMENT,
+    REFUNDS_BY_EVENT,
+    REFUNDS_TO_SEND,
+    NOTICES_BY_PAYMENT,
+    OUTBOX_BY_AGE,
+    NOTICES_BY_AGE,
+    SEAT_CHANGES_BY_AGE,
+)

@@ -1,0 +1,306 @@
+"""The shape every document must have, as the server checks it on each insert and update.
+
+They guard what must never be stored, whoever writes it: a held seat without an end, a sold one
+without an order, a price below zero. Fields that are not named are allowed, except in seats: so
+that two releases can run side by side, the newer one's fields must not be refused. The counters of
+a dashboard have no lower bound: a wrong one should be seen and recounted, not stop the worker.
+"""
+
+from typing import Any
+
+Schema = dict[str, Any]
+
+TEXT: Schema = {"bsonType": "string", "minLength": 1}
+TEXT_OR_NULL: Schema = {"bsonType": ["string", "null"]}
+INSTANT: Schema = {"bsonType": "date"}
+WHOLE: Schema = {"bsonType": ["int", "long"]}
+COUNT: Schema = {"bsonType": ["int", "long"], "minimum": 0}
+AT_LEAST_ONE: Schema = {"bsonType": ["int", "long"], "minimum": 1}
+CURRENCY: Schema = {"bsonType": "string", "pattern": "^[A-Z]{3}$"}
+
+
+def _one_of(*values: str | None) -> Schema:
+    return {"enum": list(values)}
+
+
+def _identifier(prefix: str) -> Schema:
+    return {"bsonType": "string", "pattern": f"^{prefix}"}
+
+
+def _object(required: Schema, optional: Schema | None = None, **more: Any) -> Schema:
+    """An object with these fields, and with any others unless `more` closes it."""
+    return {
+        "bsonType": "object",
+        "required": sorted(required),
+        "properties": {**required, **(optional or {})},
+        **more,
+    }
+
+
+def _list(items: Schema, **more: Any) -> Schema:
+    return {"bsonType": "array", "items": items, **more}
+
+
+# --- Seats ---------------------------------------------------------------------------------------
+
+SEAT_STATUSES = ("available", "held", "sold", "blocked")
+SEAT_CAUSES = ("placed", "released", "lapsed", "yielded", "confirmed", "cancelled")
+
+
+def _seat_in(statuses: list[str], required: list[str], forbidden: list[str]) -> Schema:
+    return {
+        "properties": {"status": {"enum": statuses}},
+        **({"required": required} if required else {}),
+        "not": {"anyOf": [{"required": [name]} for name in forbidden]},
+    }
+
+
+SEAT = _object(
+    {
+        "_id": {"bsonType": "string", "pattern": "^evt_[^:]+:[0-9]{5}$"},
+        "eventId": _identifier("evt_"),
+        "section": TEXT,
+        "row": TEXT_OR_NULL,
+        "number": TEXT_OR_NULL,
+        "priceCategory": TEXT,
+        "price": COUNT,
+        "status": _one_of(*SEAT_STATUSES),
+        "from": _one_of(*SEAT_STATUSES, None),
+        "cause": _one_of(*SEAT_CAUSES, None),
+    },
+    {
+        "holdId": _identifier("hold_"),
+        "heldUntil": INSTANT,
+        "holdLead": {"enum": [True]},
+        "orderId": _identifier("ord_"),
+    },
+    additionalProperties=False,
+    anyOf=[
+        _seat_in(["available", "blocked"], [], ["holdId", "heldUntil", "holdLead", "orderId"]),
+        _seat_in(["held"], ["holdId", "heldUntil"], ["orderId"]),
+        _seat_in(["sold"], ["holdId", "orderId"], ["heldUntil", "holdLead"]),
+    ],
+)
+
+# --- Events --------------------------------------------------------------------------------------
+
+PRICE_CATEGORY = _object({"name": TEXT, "price": COUNT})
+ROW = _object({"name": TEXT}, {"count": AT_LEAST_ONE, "seats": _list(TEXT, minItems=1)})
+SECTION = _object(
+    {
+        "name": TEXT,
+        "priceCategory": TEXT,
+        "price": COUNT,
+        "firstOrdinal": COUNT,
+        "seatCount": AT_LEAST_ONE,
+        "kind": _one_of("numbered", "general"),
+    },
+    {"rows": _list(ROW, minItems=1)},
+)
+EVENT = _object(
+    {
+        "_id": _identifier("evt_"),
+        "organiserId": TEXT,
+        "name": TEXT,
+        "description": {"bsonType": "string"},
+        "category": TEXT,
+        "venueName": TEXT,
+        "timezone": TEXT,
+        "startsAt": INSTANT,
+        "saleStartsAt": INSTANT,
+        "saleEndsAt": INSTANT,
+        "currency": CURRENCY,
+        "maxSeatsPerFan": AT_LEAST_ONE,
+        "priceCategories": _list(PRICE_CATEGORY, minItems=1),
+        "sections": _list(SECTION, minItems=1),
+        "seatCount": {**AT_LEAST_ONE, "maximum": 80_000},
+        "status": _one_of("creating", "draft", "published", "cancelled", "ended"),
+        "words": _list(TEXT),
+        "createdAt": INSTANT,
+    },
+    {
+        "publishedAt": INSTANT,
+        "cancelledAt": INSTANT,
+        "setupKey": TEXT,
+        "setupUntil": INSTANT,
+        "requestHash": TEXT,
+    },
+    anyOf=[
+        # Without an end of its set-up an event that nobody finishes could never be removed.
+        {"properties": {"status": {"enum": ["creating"]}}, "required": ["setupUntil"]},
+        {"properties": {"status": {"enum": ["draft", "published", "cancelled", "ended"]}}},
+    ],
+)
+
+# --- Orders and money ----------------------------------------------------------------------------
+
+PAYMENT_STATUSES = ("created", "succeeded", "failed", "uncertain")
+REFUND_STATUSES = ("created", "sent", "done", "failed")
+ORDER_STATUSES = ("pendingPayment", "confirmed", "expired", "cancelled")
+
+PLACE = {"section": TEXT, "row": TEXT_OR_NULL, "number": TEXT_OR_NULL}
+SHOW = _object({"name": TEXT, "startsAt": INSTANT, "venueName": TEXT, "timezone": TEXT})
+ORDERED_SEAT = _object({"seatId": TEXT, **PLACE, "priceCategory": TEXT, "price": COUNT})
+TICKET = _object({"ticketId": TEXT, "code": TEXT, "seatId": TEXT, **PLACE, "status": TEXT})
+REFUND_SHOWN = _object(
+    {
+        "refundId": TEXT,
+        "amount": COUNT,
+        "currency": CURRENCY,
+        "status": _one_of(*REFUND_STATUSES),
+        "reason": {"bsonType": "string"},
+    }
+)
+HISTORY_ENTRY = _object({"at": INSTANT, "what": TEXT, "by": TEXT, "why": {"bsonType": "string"}})
+ORDER = _object(
+    {
+        "_id": _identifier("ord_"),
+        "reference": TEXT,
+        "eventId": _identifier("evt_"),
+        "fanId": TEXT,
+        "holdId": _identifier("hold_"),
+        "event": SHOW,
+        "status": _one_of(*ORDER_STATUSES),
+        "from": _one_of(*ORDER_STATUSES, None),
+        "seats": _list(ORDERED_SEAT, minItems=1),
+        "total": COUNT,
+        "currency": CURRENCY,
+        "payment": {
+            **_object({"paymentId": TEXT, "status": _one_of(*PAYMENT_STATUSES)}),
+            "bsonType": ["object", "null"],
+        },
+        "refunds": _list(REFUND_SHOWN),
+        "tickets": _list(TICKET),
+        "createdAt": INSTANT,
+        "expiresAt": INSTANT,
+        "history": _list(HISTORY_ENTRY),
+    },
+    {"placementKey": TEXT, "confirmedAt": INSTANT, "cancelledAt": INSTANT},
+    anyOf=[
+        {
+            "properties": {"status": {"enum": ["confirmed"]}, "tickets": {"minItems": 1}},
+            "required": ["confirmedAt"],
+        },
+        {"properties": {"status": {"enum": ["pendingPayment", "expired", "cancelled"]}}},
+    ],
+)
+PAYMENT = _object(
+    {
+        "_id": _identifier("pay_"),
+        "orderId": _identifier("ord_"),
+        "eventId": _identifier("evt_"),
+        "fanId": TEXT,
+        "provider": TEXT,
+        "amount": COUNT,
+        "currency": CURRENCY,
+        "status": _one_of(*PAYMENT_STATUSES),
+        "createdAt": INSTANT,
+    },
+    {"settledAt": INSTANT},
+)
+REFUND = _object(
+    {
+        "_id": _identifier("rfd_"),
+        "paymentId": TEXT,
+        "orderId": _identifier("ord_"),
+        "eventId": _identifier("evt_"),
+        "amount": COUNT,
+        "currency": CURRENCY,
+        "status": _one_of(*REFUND_STATUSES),
+        "from": _one_of(*REFUND_STATUSES, None),
+        "reason": {"bsonType": "string"},
+        "createdAt": INSTANT,
+    },
+    {"doneAt": INSTANT},
+)
+NOTICE = _object(
+    {
+        "_id": TEXT,
+        "provider": TEXT,
+        "type": TEXT,
+        "paymentId": TEXT,
+        "amount": COUNT,
+        "currency": CURRENCY,
+        "outcome": TEXT,
+        "receivedAt": INSTANT,
+    }
+)
+
+# --- The rest ------------------------------------------------------------------------------------
+
+FAN = _object(
+    {
+        "_id": TEXT,
+        "name": {"bsonType": "string"},
+        "email": {"bsonType": "string"},
+        "createdAt": INSTANT,
+        "updatedAt": INSTANT,
+    }
+)
+MESSAGE = _object(
+    {
+        "_id": _identifier("msg_"),
+        "kind": TEXT,
+        "eventId": _identifier("evt_"),
+        "orderId": _identifier("ord_"),
+        "body": {"bsonType": "object"},
+        "createdAt": INSTANT,
+    }
+)
+SEAT_COUNTS = dict.fromkeys(("total", *SEAT_STATUSES), WHOLE)
+DASHBOARD = _object(
+    {
+        "_id": _identifier("evt_"),
+        "version": AT_LEAST_ONE,
+        "seats": _object(SEAT_COUNTS),
+        "orders": _object(dict.fromkeys(ORDER_STATUSES, WHOLE)),
+        "revenue": WHOLE,
+        "refunds": WHOLE,
+        "currency": CURRENCY,
+        "holds": _object(dict.fromkeys(("created", "released", "expired"), WHOLE)),
+        "sections": _list(_object({"name": TEXT, **SEAT_COUNTS, "revenue": WHOLE})),
+        "recentSales": _list(
+            _object({"reference": TEXT, "seats": WHOLE, "amount": WHOLE, "at": INSTANT}),
+            maxItems=10,
+        ),
+        "salesByMinute": _list(
+            _object({"minute": INSTANT, "orders": WHOLE, "seats": WHOLE, "amount": WHOLE}),
+            maxItems=120,
+        ),
+        "updatedAt": INSTANT,
+    }
+)
+SEAT_CHANGE = _object(
+    {
+        "_id": TEXT,
+        "eventId": _identifier("evt_"),
+        "version": AT_LEAST_ONE,
+        "seats": _list({"bsonType": "array", "minItems": 2, "maxItems": 2}),
+        "at": INSTANT,
+    }
+)
+RESUME_TOKEN = _object(
+    {
+        "_id": TEXT,
+        "sequence": COUNT,
+        "token": {"bsonType": ["object", "null"]},
+        "operationTime": {"bsonType": ["timestamp", "null"]},
+        "savedAt": INSTANT,
+    }
+)
+LEASE = _object({"_id": TEXT, "holder": TEXT, "fence": COUNT, "until": INSTANT})
+
+VALIDATORS: dict[str, Schema] = {
+    "events": EVENT,
+    "seats": SEAT,
+    "orders": ORDER,
+    "payments": PAYMENT,
+    "refunds": REFUND,
+    "notices": NOTICE,
+    "outbox": MESSAGE,
+    "dashboards": DASHBOARD,
+    "seat_changes": SEAT_CHANGE,
+    "resume_tokens": RESUME_TOKEN,
+    "fans": FAN,
+    "leases": LEASE,
+}
