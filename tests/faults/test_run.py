@@ -1,0 +1,225 @@
+"""`scripts/run`: one command starts everything, keeps it running, and leaves nothing behind."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from scripts.replica_set import ReplicaSet
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+COMMAND = REPOSITORY / "scripts" / "run"
+GONE_SECONDS_MAX = 20.0
+WELL_AGAIN_SECONDS_MAX = 10.0
+
+
+@dataclass
+class Running:
+    """A started command, its address, and the lines it printed until it was ready."""
+
+    process: subprocess.Popen[str]
+    url: str
+    lines: list[str]
+    errors: Path
+
+    def answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/health/ready", trust_env=False).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """The machine's environment without settings of ours but those given."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TICKETING_")}
+    return kept | dict(extra)
+
+
+@contextmanager
+def started(tmp_path: Path, *arguments: str | Path, **settings: str) -> Iterator[Running]:
+    """The command, running and ready."""
+    port = free_port()
+    errors = tmp_path / "errors"
+    with (
+        errors.open("w") as error_file,
+        subprocess.Popen(
+            [COMMAND, "--port", str(port), *arguments],
+            env=environment(settings),
+            stdout=subprocess.PIPE,
+            stderr=error_file,
+            text=True,
+        ) as process,
+    ):
+        try:
+            lines = []
+            assert process.stdout is not None
+            for line in process.stdout:
+                lines.append(line.strip())
+                if line.startswith("Ctrl-C"):
+                    break
+            assert f"ready: http://127.0.0.1:{port}" in lines, errors.read_text()
+            yield Running(process, f"http://127.0.0.1:{port}", lines, errors)
+        finally:
+            process.terminate()
+            process.wait(GONE_SECONDS_MAX)
+
+
+def refused(*arguments: str | Path, **settings: str) -> str:
+    """What the command says when it will not start."""
+    ended = subprocess.run(
+        [COMMAND, *arguments],
+        env=environment(settings),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    return ended.stderr
+
+
+def processes_with(text: str) -> dict[int, str]:
+    """The processes, and their command lines, that name a text there or in their environment."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (entry / "cmdline").read_bytes()
+            known = command + (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if text.encode() in known and int(entry.name) != os.getpid():
+            found[int(entry.name)] = command.replace(b"\0", b" ").decode()
+    return found
+
+
+def within(seconds: float, true: Callable[[], bool]) -> bool:
+    give_up_at = time.monotonic() + seconds
+    while time.monotonic() < give_up_at:
+        if true():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_everything_starts_and_nothing_is_left_when_asked_to_stop(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with started(tmp_path, "--data", data) as running:
+        assert running.lines[0].startswith("MongoDB: mongodb://127.0.0.1:")
+        (page,) = [line for line in running.lines if "/organiser/events/evt_" in line]
+        assert "#token=" in page
+        (event,) = httpx.get(f"{running.url}/v1/events", trust_env=False).json()["items"]
+        assert event["eventId"] in page
+        ours = " ".join(processes_with(str(data)).values()) + " ".join(
+            processes_with(f"TICKETING_PORT={running.url.rpartition(':')[2]}").values()
+        )
+        for part in ("mongod", "ticketing.api", "workers release", "workers changes"):
+            assert part in ours
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(GONE_SECONDS_MAX) == 0
+        assert processes_with(str(data)) == {}
+        assert processes_with(f"TICKETING_PORT={running.url.rpartition(':')[2]}") == {}
+    # A second start finds what is there and adds no second demo event.
+    with started(tmp_path, "--data", data) as again:
+        (same,) = httpx.get(f"{again.url}/v1/events", trust_env=False).json()["items"]
+        assert same["eventId"] == event["eventId"]
+
+
+def test_nothing_is_left_when_the_command_itself_is_killed(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with started(tmp_path, "--no-demo", "--data", data) as running:
+        running.process.kill()
+        port = f"TICKETING_PORT={running.url.rpartition(':')[2]}"
+        assert within(
+            GONE_SECONDS_MAX,
+            lambda: not processes_with(str(data)) and not processes_with(port),
+        )
+
+
+@pytest.mark.parametrize(
+    "killed", ["ticketing.api", "workers release", "workers changes", "mongod "]
+)
+def test_a_process_that_is_killed_comes_again_and_all_is_well_within_ten_seconds(
+    tmp_path: Path, killed: str
+) -> None:
+    data = tmp_path / "data"
+    with started(tmp_path, "--no-demo", "--data", data) as running:
+        port = f"TICKETING_PORT={running.url.rpartition(':')[2]}"
+
+        def processes() -> set[int]:
+            every = processes_with(port) | processes_with(str(data))
+            # Those between are killed too, as a `pkill` by name does; the command itself is not.
+            return {
+                number
+                for number, command in every.items()
+                if killed in command and "scripts.run" not in command
+            }
+
+        before = processes()
+        assert before
+        for number in before:
+            try:
+                os.kill(number, signal.SIGKILL)
+            except ProcessLookupError:
+                continue  # It ended with the one that was killed before it.
+        assert within(
+            WELL_AGAIN_SECONDS_MAX,
+            lambda: (
+                len(processes()) == len(before) and not processes() & before and running.answers()
+            ),
+        ), running.errors.read_text()
+        assert "it starts again in" in running.errors.read_text()
+
+
+def test_a_port_in_use_is_one_sentence_before_anything_is_started(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        said = refused("--port", str(port), "--data", tmp_path / "data")
+    assert said == (
+        f"Port {port} on 127.0.0.1 is in use by another program; choose another with --port.\n"
+    )
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_data_folder_in_use_is_one_sentence(tmp_path: Path) -> None:
+    with ReplicaSet(tmp_path):
+        said = refused("--port", str(free_port()), "--data", tmp_path)
+    assert said.startswith(f"The data folder {tmp_path} is in use")
+    assert said.count("\n") == 1
+
+
+def test_a_missing_secret_in_production_is_one_sentence_that_names_it(tmp_path: Path) -> None:
+    said = refused("--data", tmp_path / "data", TICKETING_MODE="production")
+    assert said == "TICKETING_JWT_SECRET is not set: production needs a secret of its own.\n"
+
+
+def test_a_given_database_is_used_and_no_other_is_started(tmp_path: Path) -> None:
+    with (
+        ReplicaSet(tmp_path / "given") as given,
+        started(
+            tmp_path, TICKETING_MONGODB_URI=given.uri, TICKETING_DATABASE="elsewhere"
+        ) as running,
+    ):
+        assert running.lines[0] == f"MongoDB: {given.uri}"
+        mongods = [
+            command
+            for command in processes_with(
+                f"TICKETING_PORT={running.url.rpartition(':')[2]}"
+            ).values()
+            if "--dbpath" in command
+        ]
+        assert mongods == []
