@@ -255,6 +255,8 @@ class _Layout:
 
 async def _layouts(database: Database, event_ids: Iterable[str]) -> dict[str, _Layout]:
     ids = list(event_ids)
+    if not ids:
+        return {}
     fields = {"currency": 1, "sections.name": 1, "sections.firstOrdinal": 1}
     found = await database.events.find({"_id": {"$in": ids}}, fields).to_list(len(ids))
     return {

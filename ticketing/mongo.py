@@ -130,7 +130,9 @@ async def aggregate_at(
             "pipeline": pipeline,
             "cursor": {"batchSize": 100_000},
             "readConcern": {"level": "snapshot", "atClusterTime": moment},
-        }
+        },
+        # A bare command does not decode as the database does: instants would lose their zone.
+        codec_options=database.codec_options,
     )
     results: list[Document] = reply["cursor"]["firstBatch"]
     assert reply["cursor"]["id"] == 0, "An aggregation at a moment must fit in one answer."

@@ -133,6 +133,8 @@ async def _held_seats(
 
 async def _shows(database: Database, held: dict[str, list[Document]]) -> dict[str, Document]:
     event_ids = list({mine[0]["eventId"] for mine in held.values()})
+    if not event_ids:
+        return {}
     fields = ("name", "startsAt", "venueName", "timezone", "currency", "status", "organiserId")
     found = database.events.find(
         {"_id": {"$in": event_ids}},

@@ -20,6 +20,8 @@ BACK_OFF_SECONDS_MAX = 5.0
 # The place in the stream is of no use any more: its history is gone, or it can't be read. The
 # same token would fail for ever, so it is thrown away with a recount.
 HISTORY_GONE_CODES = frozenset({286, 280, 260, 222})
+REFUSALS_MAX = 3
+RAN_WELL_SECONDS = 10.0
 
 log = logging.getLogger("ticketing.changes")
 
@@ -39,24 +41,39 @@ async def run(settings: Settings, stopping: asyncio.Event) -> None:
     client = await mongo.connect(settings, operation_timeout_ms=None)
     failures = 0
     while not stopping.is_set():
+        began = time.monotonic()
         try:
             await follow(client.database, stopping)
-            failures = 0
         except Overtaken:
             log.info("Another changes worker is ahead: going on from where it is.")
-        except OperationFailure as error:
-            if error.code not in HISTORY_GONE_CODES:
-                failures += 1
-                log.warning("The change stream broke off: %s", error)
-            else:
-                log.warning("The change stream's history is gone: counting afresh.")
-                await dashboards.rebuild(client.database, clock.now())
         except PyMongoError as error:
-            failures += 1
-            log.warning("The database did not answer: %s", error)
-        if failures:
+            # A stream that ran well for a while has nothing to do with what went wrong before.
+            failures = 1 if time.monotonic() - began > RAN_WELL_SECONDS else failures + 1
+            log.warning("The change stream broke off: %s", error)
+            if _is_useless(error, failures):
+                log.warning("It can't go on from the saved place: counting afresh.")
+                await _rebuild_if_possible(client.database)
+                failures = 0
             await _pause(min(0.1 * 2**failures, BACK_OFF_SECONDS_MAX), stopping)
     await client.close()
+
+
+def _is_useless(error: PyMongoError, failures: int) -> bool:
+    """Whether the saved place will never be of use again, so that only a recount helps.
+
+    The same token would fail for ever. An unreadable one has no code of its own, so a server that
+    refuses the place several times in a row, though it answers, counts as well.
+    """
+    if not isinstance(error, OperationFailure) or error.has_error_label("RetryableWriteError"):
+        return False
+    return error.code in HISTORY_GONE_CODES or failures >= REFUSALS_MAX
+
+
+async def _rebuild_if_possible(database: Database) -> None:
+    try:
+        await dashboards.rebuild(database, clock.now())
+    except PyMongoError as error:
+        log.warning("The recount failed and will be tried again: %s", error)
 
 
 async def _pause(seconds: float, stopping: asyncio.Event) -> None:

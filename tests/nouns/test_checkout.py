@@ -1,0 +1,314 @@
+"""From a hold to tickets: orders, payment notices and cancelling."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.conftest import NOW, Sale, put_on_sale
+from ticketing import (
+    checkout,
+    events,
+    holds,
+    identifiers,
+    invariants,
+    orders,
+    refunds,
+    seats,
+    tickets,
+)
+from ticketing.errors import IdempotencyKeyReused, NotFound, Refusal
+from ticketing.gateway import Notice
+from ticketing.holds import Hold, HoldExpired, HoldRequest
+from ticketing.mongo import Database, Document
+from ticketing.orders import OrderRequest, OrderState
+
+LATER = NOW + timedelta(seconds=601)
+
+
+async def hold_seats(database: Database, sale: Sale, fan: str, *ordinals: int, now=NOW) -> Hold:
+    (hold,) = await holds.place(
+        database,
+        [HoldRequest(sale.event_id, fan, sale.seats(*ordinals))],
+        hold_seconds=600,
+        now=now,
+    )
+    assert isinstance(hold, Hold), hold
+    return hold
+
+
+async def order(database: Database, fan: str, hold_id: str, key=None, now=NOW) -> Document:
+    (placed,) = await checkout.place_orders(database, [OrderRequest(fan, hold_id, key)], now=now)
+    if isinstance(placed, Refusal):
+        raise placed
+    return placed
+
+
+async def ordered(database: Database, sale: Sale, fan: str, *ordinals: int) -> Document:
+    hold = await hold_seats(database, sale, fan, *ordinals)
+    return await order(database, fan, hold.hold_id)
+
+
+def notice(placed: Document, kind: str = "payment.succeeded", **changes) -> Notice:
+    values = {
+        "provider": "sandbox",
+        "notice_id": identifiers.fresh("msg"),
+        "type": kind,
+        "payment_id": placed["payment"]["paymentId"],
+        "order_id": placed["_id"],
+        "amount": placed["total"],
+        "currency": placed["currency"],
+    }
+    return Notice(**(values | changes))
+
+
+async def receive(database: Database, *notices: Notice, now=NOW) -> list:
+    return await checkout.receive(database, notices, now=now)
+
+
+async def current(database: Database, placed: Document) -> Document:
+    return await orders.find(database, placed["_id"], placed["fanId"])
+
+
+async def sound(database: Database) -> None:
+    assert await invariants.check_all(database, counters=False) == []
+
+
+async def test_an_order_copies_its_seats_and_waits_for_payment(either: Database) -> None:
+    sale = await put_on_sale(either)
+    placed = await ordered(either, sale, "fan_a", 1, 25)
+    assert placed["status"] == "pendingPayment"
+    assert placed["total"] == 9500 + 4500
+    assert placed["expiresAt"] == NOW + timedelta(seconds=600)
+    assert [seat["seatId"] for seat in placed["seats"]] == list(sale.seats(1, 25))
+    assert await current(either, placed) == placed
+
+
+async def test_one_hold_gives_one_order_with_or_without_a_key(either: Database) -> None:
+    sale = await put_on_sale(either)
+    hold = await hold_seats(either, sale, "fan_a", 1)
+    first = await order(either, "fan_a", hold.hold_id, "k")
+    assert await order(either, "fan_a", hold.hold_id, "k") == first
+    assert await order(either, "fan_a", hold.hold_id) == first
+    other = await hold_seats(either, sale, "fan_a", 2)
+    with pytest.raises(IdempotencyKeyReused):
+        await order(either, "fan_a", other.hold_id, "k")
+    assert await either.orders.count_documents({}) == 1
+
+
+async def test_a_repeated_request_gets_its_order_also_after_it_was_paid(either: Database) -> None:
+    sale = await put_on_sale(either)
+    hold = await hold_seats(either, sale, "fan_a", 1)
+    placed = await order(either, "fan_a", hold.hold_id, "k")
+    await receive(either, notice(placed))
+    again = await order(either, "fan_a", hold.hold_id, "k")
+    assert (again["_id"], again["status"]) == (placed["_id"], "confirmed")
+
+
+async def test_a_hold_that_is_over_or_another_fans_gives_no_order(database: Database) -> None:
+    sale = await put_on_sale(database)
+    hold = await hold_seats(database, sale, "fan_a", 1)
+    with pytest.raises(NotFound):
+        await order(database, "fan_b", hold.hold_id)
+    with pytest.raises(HoldExpired):
+        await order(database, "fan_a", hold.hold_id, now=LATER)
+    await checkout.release_hold(database, hold.hold_id, "fan_a", now=NOW)
+    with pytest.raises(HoldExpired):
+        await order(database, "fan_a", hold.hold_id)
+
+
+async def test_payment_confirms_the_order_and_issues_a_ticket_a_seat(either: Database) -> None:
+    sale = await put_on_sale(either)
+    placed = await ordered(either, sale, "fan_a", 1, 2)
+    assert await receive(either, notice(placed)) == ["confirmed"]
+    confirmed = await current(either, placed)
+    assert confirmed["status"] == "confirmed"
+    assert confirmed["payment"]["status"] == "succeeded"
+    assert len({ticket["code"] for ticket in confirmed["tickets"]}) == 2
+    page = await tickets.listing(either, "fan_a", now=NOW, limit=20)
+    assert [item["number"] for item in page.items] == ["2", "3"]
+    assert await either.outbox.count_documents({"kind": "order.confirmed"}) == 1
+    await sound(either)
+
+
+async def test_a_notice_has_its_effect_once_however_often_it_comes(either: Database) -> None:
+    sale = await put_on_sale(either)
+    placed = await ordered(either, sale, "fan_a", 1)
+    sent = notice(placed)
+    assert await receive(either, sent, sent) == ["confirmed", "repeated"]
+    assert await receive(either, sent, notice(placed)) == ["repeated", "repeated"]
+    codes = [ticket["code"] for ticket in (await current(either, placed))["tickets"]]
+    assert len(codes) == 1
+    assert await either.outbox.count_documents({}) == 1
+
+
+async def test_a_decline_leaves_the_order_waiting_and_the_fan_may_try_again(
+    either: Database,
+) -> None:
+    sale = await put_on_sale(either)
+    placed = await ordered(either, sale, "fan_a", 1)
+    assert await receive(either, notice(placed, "payment.failed")) == ["failed"]
+    declined = await current(either, placed)
+    assert (declined["status"], declined["payment"]["status"]) == ("pendingPayment", "failed")
+    assert await receive(either, notice(placed)) == ["confirmed"]
+
+
+async def test_a_failure_that_arrives_after_success_changes_nothing(either: Database) -> None:
+    sale = await put_on_sale(either)
+    placed = await ordered(either, sale, "fan_a", 1)
+    assert await receive(either, notice(placed), notice(placed, "payment.failed")) == [
+        "confirmed",
+        "ignored",
+    ]
+    assert (await current(either, placed))["payment"]["status"] == "succeeded"
+
+
+@pytest.mark.parametrize("changed", [{"amount": 1}, {"currency": "USD"}])
+async def test_another_amount_or_currency_confirms_nothing_and_is_refunded(
+    database: Database, changed: dict
+) -> None:
+    sale = await put_on_sale(database)
+    placed = await ordered(database, sale, "fan_a", 1)
+    assert await receive(database, notice(placed, **changed)) == ["refunded"]
+    assert await refunds.send_due(database, NOW) == 1
+    after = await current(database, placed)
+    assert after["status"] == "pendingPayment"
+    (refund,) = after["refunds"]
+    assert refund["status"] == "done"
+    assert refund["amount"] == changed.get("amount", placed["total"])
+    assert refund["currency"] == changed.get("currency", "EUR")
+    assert await receive(database, notice(placed)) == ["confirmed"]
+
+
+async def test_an_unknown_payment_is_kept_and_answered(database: Database) -> None:
+    lost = Notice("sandbox", "msg_1", "payment.succeeded", "pay_x", "ord_x", 1, "EUR")
+    assert await receive(database, lost, lost) == ["unknown", "repeated"]
+    assert await database.notices.count_documents({"outcome": "unknown"}) == 1
+
+
+@pytest.mark.parametrize("swept", [True, False])
+async def test_paid_late_with_the_seats_still_free_takes_them_again(
+    either: Database, swept: bool
+) -> None:
+    sale = await put_on_sale(either)
+    placed = await ordered(either, sale, "fan_a", 1, 2)
+    if swept:
+        await seats.lapse_overdue(either, LATER)
+        await orders.expire_overdue(either, LATER)
+        assert (await current(either, placed))["status"] == "expired"
+    assert await receive(either, notice(placed), now=LATER) == ["confirmed"]
+    await sound(either)
+
+
+@pytest.mark.parametrize("taken", [(2,), (1, 2)])
+async def test_paid_late_with_a_seat_gone_is_refunded_in_full_and_expired(
+    either: Database, taken: tuple[int, ...]
+) -> None:
+    sale = await put_on_sale(either)
+    placed = await ordered(either, sale, "fan_a", 1, 2)
+    winner = await hold_seats(either, sale, "fan_b", *taken, now=LATER)
+    assert await receive(either, notice(placed), now=LATER) == ["refunded"]
+    after = await current(either, placed)
+    assert after["status"] == "expired"
+    assert after["refunds"][0]["amount"] == placed["total"]
+    assert after["payment"]["status"] == "succeeded"
+    assert (await holds.find(either, winner.hold_id, "fan_b", LATER)).seats == winner.seats
+    await sound(either)
+
+
+async def test_paid_after_the_event_was_cancelled_is_refunded(database: Database) -> None:
+    sale = await put_on_sale(database)
+    placed = await ordered(database, sale, "fan_a", 1)
+    await events.cancel(database, sale.event_id, NOW)
+    assert await receive(database, notice(placed)) == ["refunded"]
+    assert (await current(database, placed))["status"] == "expired"
+
+
+async def test_paid_late_never_gives_a_fan_more_than_the_limit(database: Database) -> None:
+    sale = await put_on_sale(database, max_seats_per_fan=2)
+    placed = await ordered(database, sale, "fan_a", 1, 2)
+    await orders.expire_overdue(database, LATER)
+    await hold_seats(database, sale, "fan_a", 3, 4, now=LATER)
+    assert await receive(database, notice(placed), now=LATER) == ["refunded"]
+
+
+async def test_releasing_a_hold_expires_its_waiting_order(either: Database) -> None:
+    sale = await put_on_sale(either)
+    placed = await ordered(either, sale, "fan_a", 1)
+    await checkout.release_hold(either, placed["holdId"], "fan_a", now=NOW)
+    assert (await current(either, placed))["status"] == "expired"
+
+
+async def test_releasing_a_hold_that_was_bought_changes_nothing(either: Database) -> None:
+    sale = await put_on_sale(either)
+    placed = await ordered(either, sale, "fan_a", 1)
+    await receive(either, notice(placed))
+    await checkout.release_hold(either, placed["holdId"], "fan_a", now=NOW)
+    assert (await current(either, placed))["status"] == "confirmed"
+    await sound(either)
+
+
+async def test_a_free_order_is_confirmed_at_once(either: Database) -> None:
+    sale = await put_on_sale(
+        either,
+        price_categories=[events.PriceCategory("Free", 0)],
+        sections=[events.Section("Floor", "Free", capacity=3)],
+    )
+    placed = await ordered(either, sale, "fan_a", 0)
+    assert (placed["status"], placed["payment"], len(placed["tickets"])) == ("confirmed", None, 1)
+    await sound(either)
+
+
+async def test_cancelling_frees_the_seats_voids_the_tickets_and_refunds(either: Database) -> None:
+    sale = await put_on_sale(either)
+    placed = await ordered(either, sale, "fan_a", 1, 2)
+    await receive(either, notice(placed))
+    cancelled = await checkout.cancel(either, placed["_id"], "fan_a", now=NOW)
+    assert cancelled["status"] == "cancelled"
+    assert {ticket["status"] for ticket in cancelled["tickets"]} == {"void"}
+    assert cancelled["refunds"][0]["status"] == "created"
+    await refunds.send_due(either, NOW)
+    assert (await current(either, placed))["refunds"][0]["status"] == "done"
+    assert (await tickets.listing(either, "fan_a", now=NOW, limit=20)).items == []
+    await hold_seats(either, sale, "fan_b", 1, 2)
+    with pytest.raises(OrderState) as refused:
+        await checkout.cancel(either, placed["_id"], "fan_a", now=NOW)
+    assert refused.value.state == "cancelled"
+    with pytest.raises(NotFound):
+        await checkout.cancel(either, placed["_id"], "fan_b", now=NOW)
+    await sound(either)
+
+
+async def test_an_order_paid_after_it_was_cancelled_is_refunded(database: Database) -> None:
+    sale = await put_on_sale(database)
+    placed = await ordered(database, sale, "fan_a", 1)
+    await checkout.cancel(database, placed["_id"], "fan_a", now=NOW)
+    assert await receive(database, notice(placed)) == ["refunded"]
+    after = await current(database, placed)
+    assert (after["status"], len(after["refunds"])) == ("cancelled", 1)
+
+
+async def test_tickets_and_orders_are_paged_without_loss_or_repeat(database: Database) -> None:
+    upcoming = await put_on_sale(database)
+    past = await put_on_sale(database, starts_at=NOW - timedelta(hours=2))
+    far = await put_on_sale(database, starts_at=NOW + timedelta(days=60))
+    for sale in (far, past, upcoming):
+        for ordinals in ((0, 1, 2), (3,)):
+            placed = await ordered(database, sale, "fan_a", *ordinals)
+            await receive(database, notice(placed))
+    for limit in (1, 2, 3, 5, 12, 100):
+        seen, cursor = [], None
+        while True:
+            page = await tickets.listing(database, "fan_a", now=NOW, limit=limit, cursor=cursor)
+            seen += page.items
+            assert len(page.items) <= limit
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        assert len({item["ticketId"] for item in seen}) == len(seen) == 12
+        starts = [item["event"]["startsAt"] for item in seen]
+        assert starts[:4] == [upcoming.event["startsAt"]] * 4
+        assert starts[4:8] == [far.event["startsAt"]] * 4
+    first = await orders.listing(database, "fan_a", limit=4)
+    second = await orders.listing(database, "fan_a", limit=4, cursor=first.next_cursor)
+    assert len({placed["_id"] for placed in first.items + second.items}) == 6
+    assert second.next_cursor is None

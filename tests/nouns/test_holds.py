@@ -1,0 +1,216 @@
+"""A hold is all or nothing, one fan's, for a time."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.conftest import NOW, Sale, put_on_sale
+from ticketing import checkout, events, holds, seats
+from ticketing.errors import IdempotencyKeyReused, Invalid, NotFound, Refusal
+from ticketing.holds import Hold, HoldExpired, HoldRequest
+from ticketing.mongo import Database
+
+LATER = NOW + timedelta(seconds=601)
+
+
+async def place(database: Database, *requests: HoldRequest, now=NOW) -> list[Hold | Refusal]:
+    return await holds.place(database, requests, hold_seconds=600, now=now)
+
+
+async def place_one(database: Database, request: HoldRequest, now=NOW) -> Hold:
+    (outcome,) = await place(database, request, now=now)
+    if isinstance(outcome, Refusal):
+        raise outcome
+    return outcome
+
+
+def request(sale: Sale, fan: str, *ordinals: int, **more) -> HoldRequest:
+    return HoldRequest(sale.event_id, fan, sale.seats(*ordinals), **more)
+
+
+async def states(database: Database, sale: Sale) -> str:
+    found = await seats.read(database, sale.event)
+    return "".join(seats.STATE_LETTERS[seat["status"]] for seat in found)
+
+
+async def test_a_hold_takes_all_its_seats_and_says_until_when(either: Database) -> None:
+    sale = await put_on_sale(either)
+    hold = await place_one(either, request(sale, "fan_a", 3, 4))
+    assert [seat["_id"] for seat in hold.seats] == list(sale.seats(3, 4))
+    assert hold.expires_at == NOW + timedelta(seconds=600)
+    assert (await states(either, sale)).startswith("aaahha")
+
+
+async def test_a_hold_that_misses_one_seat_takes_none(either: Database) -> None:
+    sale = await put_on_sale(either)
+    await place_one(either, request(sale, "fan_a", 4))
+    with pytest.raises(holds.SeatsUnavailable) as refused:
+        await place_one(either, request(sale, "fan_b", 3, 4, 5))
+    assert refused.value.unavailable == [sale.seat(4)]
+    assert (await states(either, sale)).startswith("aaaahaa")
+
+
+async def test_of_two_in_one_group_for_one_seat_the_first_gets_it(database: Database) -> None:
+    sale = await put_on_sale(database)
+    first, second, third = await place(
+        database,
+        request(sale, "fan_a", 1, 2),
+        request(sale, "fan_b", 2, 3),
+        request(sale, "fan_c", 3),
+    )
+    assert isinstance(first, Hold)
+    assert isinstance(second, holds.SeatsUnavailable)
+    assert sale.seat(2) in second.unavailable
+    assert isinstance(third, Hold)
+
+
+async def test_a_group_member_is_not_refused_for_a_neighbour_that_is_refused(
+    database: Database,
+) -> None:
+    sale = await put_on_sale(database)
+    await place_one(database, request(sale, "fan_z", 1))
+    first, second = await place(
+        database, request(sale, "fan_a", 1, 2), request(sale, "fan_b", 2, 3)
+    )
+    assert isinstance(first, holds.SeatsUnavailable)
+    assert isinstance(second, Hold)
+
+
+async def test_the_same_key_and_body_give_the_same_hold(either: Database) -> None:
+    sale = await put_on_sale(either)
+    asked = request(sale, "fan_a", 1, 2, key="k", body=b"x")
+    first = await place_one(either, asked)
+    again = await place_one(either, asked, now=NOW + timedelta(seconds=5))
+    assert (again.hold_id, again.expires_at) == (first.hold_id, first.expires_at)
+    assert (await states(either, sale)).count("h") == 2
+
+
+async def test_the_same_request_twice_in_one_group_is_one_hold(database: Database) -> None:
+    sale = await put_on_sale(database)
+    asked = HoldRequest(sale.event_id, "fan_a", quantity=3, best_available=True, key="k")
+    first, second = await place(database, asked, asked)
+    assert isinstance(first, Hold)
+    assert isinstance(second, Hold)
+    assert first.hold_id == second.hold_id
+    assert (await states(database, sale)).count("h") == 3
+
+
+async def test_the_same_key_with_another_body_is_refused(either: Database) -> None:
+    sale = await put_on_sale(either)
+    await place_one(either, request(sale, "fan_a", 1, key="k", body=b"x"))
+    with pytest.raises(IdempotencyKeyReused):
+        await place_one(either, request(sale, "fan_a", 2, key="k", body=b"y"))
+    await place_one(either, request(sale, "fan_b", 2, key="k", body=b"y"))
+
+
+async def test_the_limit_counts_all_holds_and_orders_of_the_fan(database: Database) -> None:
+    sale = await put_on_sale(database, max_seats_per_fan=4)
+    hold = await place_one(database, request(sale, "fan_a", 0, 1))
+    await checkout.place_orders(database, [checkout.OrderRequest("fan_a", hold.hold_id)], now=NOW)
+    await place_one(database, request(sale, "fan_a", 2))
+    with pytest.raises(holds.LimitExceeded) as refused:
+        await place_one(database, request(sale, "fan_a", 3, 4))
+    assert refused.value.members() == {"limit": 4, "have": 3}
+    await place_one(database, request(sale, "fan_a", 3))
+
+
+async def test_a_lapsed_hold_does_not_count_against_the_limit(database: Database) -> None:
+    sale = await put_on_sale(database, max_seats_per_fan=2)
+    await place_one(database, request(sale, "fan_a", 0, 1))
+    await place_one(database, request(sale, "fan_a", 2, 3), now=LATER)
+
+
+async def test_an_overdue_hold_yields_to_the_next_buyer_without_any_sweep(either: Database) -> None:
+    sale = await put_on_sale(either)
+    first = await place_one(either, request(sale, "fan_a", 1, 2))
+    second = await place_one(either, request(sale, "fan_b", 2), now=LATER)
+    assert second.seats[0]["_id"] == sale.seat(2)
+    with pytest.raises(HoldExpired):
+        await holds.find(either, first.hold_id, "fan_a", LATER)
+    # The late release of the first fan touches nothing of the second's.
+    await checkout.release_hold(either, first.hold_id, "fan_a", now=LATER)
+    assert (await holds.find(either, second.hold_id, "fan_b", LATER)).seats == second.seats
+
+
+async def test_a_released_hold_is_free_at_once_and_may_be_released_again(either: Database) -> None:
+    sale = await put_on_sale(either)
+    hold = await place_one(either, request(sale, "fan_a", 1))
+    for _ in range(2):
+        await checkout.release_hold(either, hold.hold_id, "fan_a", now=NOW)
+    with pytest.raises(HoldExpired):
+        await holds.find(either, hold.hold_id, "fan_a", NOW)
+    await place_one(either, request(sale, "fan_b", 1))
+
+
+async def test_another_fans_hold_does_not_exist(database: Database) -> None:
+    sale = await put_on_sale(database)
+    hold = await place_one(database, request(sale, "fan_a", 1))
+    for hold_id in (hold.hold_id, "hold_", "", "hold_x.y", "evt_1"):
+        with pytest.raises(NotFound):
+            await holds.find(database, hold_id, "fan_b", NOW)
+        with pytest.raises(NotFound):
+            await holds.release(database, hold_id, "fan_b")
+    assert (await holds.find(database, hold.hold_id, "fan_a", NOW)).seats == hold.seats
+
+
+async def test_seats_of_another_event_and_unknown_sections_are_named(database: Database) -> None:
+    sale, other = await put_on_sale(database), await put_on_sale(database)
+    names = (sale.seat(1), other.seat(1), sale.seat(40), f"{sale.event_id}:1", "x", "")
+    with pytest.raises(Invalid) as refused:
+        await place_one(database, HoldRequest(sale.event_id, "fan_a", names))
+    assert [path for path, _ in refused.value.errors] == [f"seatIds[{n}]" for n in range(1, 6)]
+    with pytest.raises(Invalid):
+        await place_one(database, HoldRequest(sale.event_id, "f", quantity=1, section="B"))
+
+
+async def test_nothing_is_held_outside_the_sale(database: Database) -> None:
+    sale = await put_on_sale(database)
+    for now in (NOW - timedelta(days=2), NOW + timedelta(days=29)):
+        with pytest.raises(events.SaleNotOpen):
+            await place_one(database, request(sale, "fan_a", 1), now=now)
+    await events.cancel(database, sale.event_id, NOW)
+    with pytest.raises(events.SaleNotOpen):
+        await place_one(database, request(sale, "fan_a", 1))
+    with pytest.raises(NotFound):
+        await place_one(database, HoldRequest("evt_none", "fan_a", ("evt_none:00001",)))
+
+
+async def test_the_best_seats_adjoin_and_the_next_fan_gets_others(either: Database) -> None:
+    sale = await put_on_sale(either)
+    asked = [
+        HoldRequest(sale.event_id, f"fan_{n}", quantity=4, best_available=True, section="A")
+        for n in range(5)
+    ]
+    outcomes = await place(either, *asked)
+    for hold in outcomes:
+        assert isinstance(hold, Hold)
+    rows = [sorted({seat["row"] for seat in hold.seats}) for hold in outcomes]
+    assert sum(len(row) == 1 for row in rows) == 4  # Two rows of ten hold four blocks of four.
+    with pytest.raises(holds.NotEnoughSeats) as refused:
+        await place_one(
+            either,
+            HoldRequest(sale.event_id, "fan_z", quantity=1, best_available=True, section="A"),
+        )
+    assert refused.value.available == 0
+
+
+async def test_general_admission_sells_to_the_last_place_and_no_further(either: Database) -> None:
+    sale = await put_on_sale(either)
+    outcomes = await place(
+        either,
+        *(HoldRequest(sale.event_id, f"f{n}", quantity=3, section="Floor") for n in range(6)),
+    )
+    assert all(isinstance(outcome, Hold) for outcome in outcomes)
+    with pytest.raises(holds.NotEnoughSeats) as refused:
+        await place_one(either, HoldRequest(sale.event_id, "fan", quantity=3, section="Floor"))
+    assert refused.value.available == 2
+    await place_one(either, HoldRequest(sale.event_id, "fan", quantity=2, section="Floor"))
+    assert (await states(either, sale))[20:] == "h" * 20
+
+
+async def test_the_sweep_frees_overdue_seats_and_no_others(either: Database) -> None:
+    sale = await put_on_sale(either)
+    await place_one(either, request(sale, "fan_a", 1, 2))
+    await place_one(either, request(sale, "fan_b", 3), now=NOW + timedelta(seconds=60))
+    assert await seats.lapse_overdue(either, LATER) == 2
+    assert (await states(either, sale)).startswith("aaaha")
