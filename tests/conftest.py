@@ -22,9 +22,8 @@ ORGANISER = Caller("org_one", "organiser")
 
 @pytest.fixture(scope="session")
 def replica_set() -> Iterator[ReplicaSet]:
-    with tempfile.TemporaryDirectory(prefix="ticketing-") as folder:
-        with ReplicaSet(folder) as running:
-            yield running
+    with tempfile.TemporaryDirectory(prefix="ticketing-") as folder, ReplicaSet(folder) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,10 @@ from collections import Counter
 from datetime import timedelta
 
 from tests.conftest import NOW, gather_bounded, put_on_sale
-from ticketing import checkout, holds, invariants, orders, seats
+from tests.nouns.test_checkout import current, notice, ordered
+from ticketing import checkout, events, holds, invariants, orders, seats
 from ticketing.holds import Hold, HoldRequest, LimitExceeded, NotEnoughSeats, SeatsUnavailable
 from ticketing.mongo import Database
-from tests.nouns.test_checkout import current, notice, ordered
 from ticketing.orders import OrderRequest
 from workers import release
 
@@ -64,8 +64,8 @@ async def test_overlapping_requests_for_four_seats_until_sold_out(database: Data
                     database, [OrderRequest(f"fan_{fan}", outcome.hold_id)], now=NOW
                 )
                 assert await checkout.receive(database, [notice(order)], now=NOW) == ["confirmed"]
-            elif not isinstance(outcome, SeatsUnavailable | LimitExceeded):
-                raise AssertionError(outcome)
+            else:
+                assert isinstance(outcome, SeatsUnavailable | LimitExceeded), outcome
 
     for failure in await gather_bounded(24, buy, at_once=24):
         assert failure is None, failure
@@ -228,6 +228,4 @@ async def test_cancelling_twice_at_once_refunds_once(database: Database) -> None
 
 
 def _floor(capacity: int) -> list:
-    from ticketing import events
-
     return [events.Section("Floor", "Rear", capacity=capacity)]

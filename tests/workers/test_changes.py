@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import NOW, Sale, put_on_sale
 from tests.nouns.test_checkout import hold_seats, notice, ordered
-from ticketing import checkout, clock, dashboards, holds, invariants, mongo, refunds
+from ticketing import checkout, clock, dashboards, events, holds, invariants, mongo, refunds
 from ticketing.holds import Hold, HoldRequest
 from ticketing.mongo import Client, Database
 from ticketing.settings import Settings
@@ -200,8 +200,6 @@ async def test_a_place_whose_history_is_gone_is_replaced_by_a_recount(
 
 
 def _floor(capacity: int) -> list:
-    from ticketing import events
-
     return [events.Section("Floor", "Rear", capacity=capacity)]
 
 
