@@ -152,7 +152,10 @@ def _count(number: int, noun: str) -> str:
 
 def _first_sentence(error: PyMongoError) -> str:
     """What went wrong, without the topology or the whole reply the driver adds to it."""
-    return str(error).partition(", full error:")[0].partition(", Timeout:")[0]
+    sentence = str(error)
+    for addition in (", full error:", ", Timeout:", " (configured timeouts:"):
+        sentence = sentence.partition(addition)[0]
+    return sentence
 
 
 def _refuse(sentence: str) -> int:

@@ -195,7 +195,7 @@ ORDERS = (
         "a fan's orders by status",
         "orders",
         {"fanId": FAN, "status": "confirmed"},
-        declared.ORDERS_BY_FAN,
+        declared.ORDERS_BY_FAN_AND_STATUS,
         NEWEST_FIRST,
         PAGE,
     ),

@@ -78,7 +78,11 @@ ORDERS_BY_PLACEMENT_KEY = Index(
 ORDERS_BY_PAYMENT = Index(
     "orders", (("payment.paymentId", 1),), "the order of a payment", unique=True, sparse=True
 )
-# Also answers by status: a fan has few orders, so that to skip some costs less than an index.
+ORDERS_BY_FAN_AND_STATUS = Index(
+    "orders",
+    (("fanId", 1), ("status", 1), ("createdAt", -1), ("_id", -1)),
+    "a fan's orders by status",
+)
 ORDERS_BY_FAN = Index(
     "orders",
     (("fanId", 1), ("createdAt", -1), ("_id", -1)),
@@ -141,6 +145,7 @@ INDEXES: tuple[Index, ...] = (
     ORDERS_BY_REFERENCE,
     ORDERS_BY_PLACEMENT_KEY,
     ORDERS_BY_PAYMENT,
+    ORDERS_BY_FAN_AND_STATUS,
     ORDERS_BY_FAN,
     ORDERS_BY_FAN_AND_SHOW,
     ORDERS_BY_EVENT,
