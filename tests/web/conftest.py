@@ -183,6 +183,17 @@ class Sale:
             assert time.monotonic() < give_up_at, paid
             time.sleep(0.05)
 
+    def wait_until_counted(self, sold: int) -> None:
+        """Wait until the dashboard's document counts so many seats sold."""
+        path = f"/v1/events/{self.event_id}/dashboard"
+        give_up_at = time.monotonic() + 10
+        while True:
+            current = self.service.call("GET", path, role="organiser", subject=self.organiser)
+            if current["seats"]["sold"] == sold:
+                return
+            assert time.monotonic() < give_up_at, current
+            time.sleep(0.05)
+
 
 @pytest.fixture
 def make_sale(service: Service) -> Callable[..., Sale]:
@@ -280,10 +291,13 @@ class Visit:
 
 @pytest.fixture
 def visit(browser: Browser, service: Service) -> Iterator[Callable[..., Visit]]:
-    """Opens a path of the service. At the end no page may have an error or asked elsewhere."""
+    """Opens a window, at a path of the service if one is given.
+
+    At the end no page may have had an error or asked anybody else.
+    """
     visits: list[Visit] = []
 
-    def open_page(path: str, **options: Any) -> Visit:
+    def open_page(path: str | None = None, **options: Any) -> Visit:
         # An organiser far from the venue: the page must not show their own time.
         defaults = {"viewport": LAPTOP, "timezone_id": "Pacific/Auckland", "locale": "de-DE"}
         context = browser.new_context(base_url=service.url, **{**defaults, **options})
@@ -300,7 +314,8 @@ def visit(browser: Browser, service: Service) -> Iterator[Callable[..., Visit]]:
             ),
         )
         visits.append(opened)
-        page.goto(path)
+        if path is not None:
+            page.goto(path)
         return opened
 
     yield open_page

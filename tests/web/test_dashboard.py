@@ -63,11 +63,11 @@ def test_each_section_has_a_bar_and_numbers_of_its_own(make_sale, visit):
     sale.hold(2, "Floor")
     table = page.get_by_role("table", name="Sections")
     row = table.get_by_role("row").filter(has=page.get_by_role("rowheader", name="A", exact=True))
-    expect(row.get_by_role("cell")).to_have_text(["10%", "4", "0", "36", "0", "€182.00"])
+    expect(row.get_by_role("cell")).to_have_text(["10%", "4", "0", "36", "€182.00"])
     bar = row.get_by_role("progressbar", name="A")
     expect(bar).to_have_attribute("aria-valuetext", "4 of 40 seats sold, 10%")
     floor = table.get_by_role("row").filter(has=page.get_by_role("rowheader", name="Floor"))
-    expect(floor.get_by_role("cell")).to_have_text(["0%", "0", "2", "498", "0", "€0.00"])
+    expect(floor.get_by_role("cell")).to_have_text(["0%", "0", "2", "498", "€0.00"])
     expect(table.get_by_role("columnheader")).to_have_text(
         ["Section", "Sold so far", "Sold", "Held", "Free", "Revenue"]
     )
@@ -244,7 +244,7 @@ def test_a_restart_of_the_service_is_shown_and_survived(make_sale, visit, servic
 def test_a_socket_that_is_dead_without_knowing_is_found_out(make_sale, visit):
     """A network that drops packets closes nothing: only asking shows that changes are missed."""
     sale = make_sale()
-    opened = visit("/pay/nothing")
+    opened = visit()
     page = opened.page
     sockets = []
     page.route_web_socket(
@@ -254,6 +254,8 @@ def test_a_socket_that_is_dead_without_knowing_is_found_out(make_sale, visit):
     page.goto(sale.signed_in_path())
     expect_live(page)
     sale.buy(2)
+    sale.wait_until_counted(2)
+    expect(figure(page, "seats-sold")).to_have_text("0")
     # As a tab does that is looked at again.
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     expect(page.locator("body")).to_have_attribute("data-connection", "lost", timeout=15_000)
@@ -358,7 +360,9 @@ def test_no_width_needs_sideways_scrolling(make_sale, visit, width, scheme):
 def test_text_stands_out_from_its_ground_also_when_it_is_stale(make_sale, visit, scheme):
     sale = make_sale()
     sale.buy(2)
-    opened = visit(sale.signed_in_path(), color_scheme=scheme, viewport=PHONE)
+    opened = visit(
+        sale.signed_in_path(), color_scheme=scheme, viewport=PHONE, reduced_motion="reduce"
+    )
     page = opened.page
     expect(page.locator("#recent-list li")).to_have_count(1)
     assert page.evaluate(FAINT_TEXTS) == []
@@ -370,7 +374,6 @@ def test_text_stands_out_from_its_ground_also_when_it_is_stale(make_sale, visit,
 
 # WCAG 2.2, 1.4.3: 4.5 to 1 for every text that shows.
 FAINT_TEXTS = """() => {
-    for (const animation of document.getAnimations()) animation.finish?.call(animation);
     const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
     const rgba = (color) => {
         canvas.clearRect(0, 0, 1, 1);

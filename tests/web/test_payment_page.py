@@ -79,7 +79,7 @@ def test_an_unknown_payment_is_named(visit):
 def test_time_runs_out_by_the_services_clock(make_sale, visit):
     """The visitor's clock is an hour fast; what counts is the `now` of the answer."""
     order = make_sale().order(1)
-    opened = visit("/static/icon.svg")
+    opened = visit()
     page = opened.page
     page.clock.install(time=datetime.now(UTC) + timedelta(hours=1))
     ends = []
@@ -156,7 +156,7 @@ def test_the_orders_state_and_the_moneys_are_told_apart(
     make_sale, visit, order_status, payment_status, title
 ):
     order = make_sale().order(1)
-    opened = visit("/static/icon.svg")
+    opened = visit()
 
     def change(route: Route) -> None:
         answer = route.fetch()
