@@ -136,6 +136,22 @@ def test_times_are_those_of_the_events_own_zone(make_sale, visit):
     expect(page.locator("#footer")).to_contain_text("Asia/Kathmandu")
 
 
+def test_times_are_put_right_when_the_event_arrives_after_its_sales(make_sale, visit):
+    sale = make_sale(timezone="Asia/Kathmandu")
+    sale.buy(1)
+    page = visit().page
+    waiting = []
+    page.route(re.compile(f"/v1/events/{sale.event_id}$"), lambda route: waiting.append(route))
+    page.goto(sale.signed_in_path())
+    shown = page.locator("#recent-list time").first
+    expect(shown).to_be_visible()
+    at = datetime.fromisoformat(shown.get_attribute("datetime"))
+    expect(shown).to_have_text(f"{at:%H:%M:%S}")
+    waiting[0].continue_()
+    expect(shown).to_have_text(f"{at.astimezone(ZoneInfo('Asia/Kathmandu')):%H:%M:%S}")
+    expect(page.locator("#event-status")).to_have_text("On sale")
+
+
 def test_names_with_markup_are_shown_as_text(make_sale, visit):
     name = '<img src=x onerror="window.harmed=1"><b>Bold</b>'
     section = "<script>window.harmed=1</script>"

@@ -9,6 +9,7 @@ import * as token from "/static/token.js";
 const SALES_SECONDS_MIN = 1;
 const SALES_RETRY_SECONDS = 3;
 const EVENT_REFRESH_SECONDS = 60;
+const EVENT_RETRY_SECONDS = 3;
 const CHART_REFRESH_SECONDS = 15;
 
 const REFUSALS = {
@@ -22,7 +23,7 @@ const REFUSALS = {
   ],
 };
 const STATUS_NAMES = {
-  creating: "Being set up", draft: "Draft", published: "Published", cancelled: "Cancelled", ended: "Ended",
+  creating: "Being set up", draft: "Draft", cancelled: "Cancelled", ended: "Ended",
 };
 
 const eventId = decodeURIComponent(location.pathname.split("/").at(-1));
@@ -63,32 +64,50 @@ class Watch {
 
   stop() {
     this.#live.stop();
-    this.#timers.forEach(clearInterval);
+    // Ends intervals as well.
+    this.#timers.forEach(clearTimeout);
     clearTimeout(this.#salesTimer);
     cancelAnimationFrame(this.#frame);
     this.#token = null;
   }
 
   async #readEvent() {
+    let event;
     try {
-      const event = await fetchJson(`/v1/events/${encodeURIComponent(eventId)}`, this.#token);
-      if (!this.#token) return;
-      this.#event = event;
-      this.#clock = new Clock(event.timezone);
-      this.#showEvent();
-      this.#showNow();
-    } catch {
+      event = await fetchJson(`/v1/events/${encodeURIComponent(eventId)}`, this.#token);
+    } catch (error) {
       // The live connection finds the same fault and shows it.
+      const again = !(error instanceof Refused) && this.#token && !this.#event;
+      if (again) this.#timers.push(setTimeout(() => this.#readEvent(), EVENT_RETRY_SECONDS * 1000));
+      return;
     }
+    if (!this.#token) return;
+    if (event.timezone !== this.#event?.timezone) {
+      this.#clock = new Clock(event.timezone);
+      // Written by another clock, if the sales came before the event.
+      element("recent-list").replaceChildren();
+    }
+    this.#event = event;
+    this.#showEvent();
+    this.#showNow();
+    this.#drawSales();
   }
 
   #showEvent() {
-    const { name, venueName, startsAt, status } = this.#event;
+    const { name, venueName, startsAt } = this.#event;
     write(element("event-name"), name);
     write(element("event-facts"), `${venueName} · ${this.#clock.dateAndTime(startsAt)}`);
-    write(element("event-status"), STATUS_NAMES[status] ?? status);
+    write(element("event-status"), this.#saleState());
     element("event-status").hidden = false;
     write(element("footer"), `Times are ${this.#clock.timeZone} time, the event’s own.`);
+  }
+
+  #saleState() {
+    const { status, saleStartsAt, saleEndsAt } = this.#event;
+    if (status !== "published") return STATUS_NAMES[status] ?? status;
+    const now = serverNow();
+    if (now < Date.parse(saleStartsAt)) return `Sale opens ${this.#clock.dayAndMinute(saleStartsAt)}`;
+    return now < Date.parse(saleEndsAt) ? "On sale" : "Sale closed";
   }
 
   #take(current) {
@@ -107,22 +126,16 @@ class Watch {
     write(element("updated"), `Figures of ${this.#clock.time(updatedAt)}`);
     const name = this.#event?.name ?? "Live dashboard";
     document.title = `${count(seats.sold)}/${count(seats.total)} sold · ${name}`;
-    this.#drawSales();
   }
 
   #becomes(state) {
     if (state === "live") {
       say("live", "Live: the figures move by themselves.");
-      this.#readEventIfMissing();
     } else if (this.#current) {
       say("lost", `Connection lost. The figures are those of ${this.#clock.time(this.#current.updatedAt)}. Trying to reconnect…`);
     } else {
       say("lost", "The service cannot be reached. Trying again…");
     }
-  }
-
-  #readEventIfMissing() {
-    if (!this.#event) this.#readEvent();
   }
 
   /** Asks for the sales of the newest version: at once if it can be, else when a second is over. */

@@ -26,6 +26,9 @@ function writeCount(id, number) {
 }
 
 function drawBar(bar, seats) {
+  const drawn = [seats.sold, seats.held, seats.blocked, seats.total].join();
+  if (bar.dataset.drawn === drawn) return;
+  bar.dataset.drawn = drawn;
   const width = (number) => `${seats.total ? (100 * number) / seats.total : 0}%`;
   bar.children[0].style.width = width(seats.sold);
   bar.children[1].style.width = width(seats.held);
