@@ -1,4 +1,4 @@
-"""A primary of three is killed while fans buy: what they were told stays true, and selling goes on."""
+"""A primary of three is killed while fans buy: what they were told stays true, selling goes on."""
 
 import asyncio
 import os
@@ -49,6 +49,10 @@ class History:
     unexpected: list[str] = field(default_factory=list)
 
 
+def _start(command: list[str], environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-m", *command], env=environment)
+
+
 def _free_port() -> int:
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
@@ -67,9 +71,7 @@ async def test_no_confirmed_order_is_lost_and_selling_goes_on(three_nodes: Repli
         "TICKETING_PORT": str(settings.port),
     }
     commands = (["ticketing.api"], ["workers", "release"], ["workers", "changes"])
-    processes = [
-        subprocess.Popen([sys.executable, "-m", *command], env=environment) for command in commands
-    ]
+    processes = [_start(command, environment) for command in commands]
     opened = await mongo.connect(settings)
     try:
         event = await _event_on_sale(opened.database)

@@ -1,0 +1,47 @@
+"""A wrong setting stops the start with a sentence that names it."""
+
+import pytest
+
+from ticketing.settings import Settings, SettingsError
+
+SECRETS = {
+    "TICKETING_JWT_SECRET": "s" * 32,
+    "TICKETING_PAYMENT_WEBHOOK_SECRET": "whsec_" + "QUFB" * 8,
+}
+
+
+def test_development_needs_no_settings() -> None:
+    assert Settings.from_environment({}).hold_seconds == 600
+
+
+def test_production_with_its_secrets_starts() -> None:
+    settings = Settings.from_environment({"TICKETING_MODE": "production", **SECRETS})
+    assert settings.jwt_secret == "s" * 32
+
+
+@pytest.mark.parametrize("missing", list(SECRETS))
+def test_production_without_a_secret_does_not_start(missing: str) -> None:
+    environment = {"TICKETING_MODE": "production", **SECRETS, missing: ""}
+    with pytest.raises(SettingsError, match=missing):
+        Settings.from_environment(environment)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("MODE", "prod"),
+        ("MONGO_DRIVER", "mysql"),
+        ("PORT", "0"),
+        ("PORT", "http"),
+        ("HOLD_SECONDS", "0"),
+        ("HOLD_SECONDS", "ten"),
+        ("RELEASE_INTERVAL_SECONDS", "nan"),
+        ("RELEASE_INTERVAL_SECONDS", "0"),
+        ("JWT_SECRET", "short"),
+        ("PAYMENT_WEBHOOK_SECRET", "whsec_!"),
+        ("PAYMENT_WEBHOOK_SECRET", "AAAA"),
+    ],
+)
+def test_a_value_that_cannot_be_is_named(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=f"TICKETING_{name}"):
+        Settings.from_environment({f"TICKETING_{name}": value})
