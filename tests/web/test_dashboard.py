@@ -80,6 +80,8 @@ def test_sales_draw_a_line_and_a_table_of_it(make_sale, visit):
     expect(page.locator("#sales-chart path.line")).to_have_count(0)
     sale.buy(2)
     expect(page.locator("#sales-chart path.line")).to_have_count(1)
+    page.locator("#sales-chart").hover(position={"x": 1, "y": 60})
+    expect(page.locator("#sales-chart .mark text")).to_contain_text("0 seats")
     page.get_by_text("The numbers behind the line").click()
     expect(page.locator("#sales-rows tr").first).to_contain_text("€91.00")
     sale.buy(1)
@@ -141,7 +143,11 @@ def test_times_are_put_right_when_the_event_arrives_after_its_sales(make_sale, v
     sale.buy(1)
     page = visit().page
     waiting = []
-    page.route(re.compile(f"/v1/events/{sale.event_id}$"), lambda route: waiting.append(route))
+
+    def keep_waiting(route) -> None:
+        waiting.append(route)
+
+    page.route(re.compile(f"/v1/events/{sale.event_id}$"), keep_waiting)
     page.goto(sale.signed_in_path())
     shown = page.locator("#recent-list time").first
     expect(shown).to_be_visible()

@@ -1,6 +1,6 @@
 // The line of sales over time, drawn as SVG, and the same numbers as a table.
 
-import { count, money } from "/static/format.js";
+import { count, money, seatCount } from "/static/format.js";
 import { element, make, write } from "/static/figures.js";
 
 const MINUTE = 60_000;
@@ -68,7 +68,7 @@ export class SalesChart {
     const best = this.#points.reduce((most, point) => (point.seats > most.seats ? point : most));
     const cut = minutes >= POINTS_MAX ? ` Goes back ${POINTS_MAX} minutes with sales.` : "";
     const step = STEP_NAMES.get(this.#step);
-    return `Seats sold per ${step}, most at ${this.#label(best.at)}: ${count(best.seats)}.${cut}`;
+    return `Seats sold per ${step}. Most: ${count(best.seats)} at ${this.#label(best.at)}.${cut}`;
   }
 
   #label(instant) {
@@ -155,7 +155,7 @@ export class SalesChart {
       dot.setAttribute("cy", y(point.seats));
       text.setAttribute("x", x(index));
       text.setAttribute("text-anchor", x(index) < width / 3 ? "start" : x(index) > width / 1.5 ? "end" : "middle");
-      text.textContent = `${this.#label(point.at)} · ${count(point.seats)} · ${money(point.amount, this.#currency)}`;
+      text.textContent = `${this.#label(point.at)} · ${seatCount(point.seats)} · ${money(point.amount, this.#currency)}`;
       mark.setAttribute("visibility", "visible");
     });
     svg.addEventListener("pointerleave", () => mark.setAttribute("visibility", "hidden"));

@@ -1,6 +1,6 @@
 // Puts the dashboard's document on the page. Text goes in as text only: names may contain markup.
 
-import { count, money, share } from "/static/format.js";
+import { count, money, seatCount, share } from "/static/format.js";
 
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
@@ -126,10 +126,9 @@ export function showRecentSales(sales, currency, clock) {
 
 function newSale(sale, currency, clock, isNew) {
   const item = make("li", { "data-reference": sale.reference });
-  const seats = sale.seats === 1 ? "1 seat" : `${count(sale.seats)} seats`;
   item.append(
     make("span", { class: "reference" }, sale.reference),
-    make("span", { class: "sale-seats soft" }, seats),
+    make("span", { class: "sale-seats soft" }, seatCount(sale.seats)),
     make("span", { class: "sale-amount" }, money(sale.amount, currency)),
     make("time", { class: "soft", datetime: sale.at }, clock.time(sale.at)));
   if (isNew && !calm.matches) {

@@ -20,6 +20,10 @@ export function count(number) {
   return countFormat.format(number);
 }
 
+export function seatCount(number) {
+  return number === 1 ? "1 seat" : `${count(number)} seats`;
+}
+
 /** `amount` whole minor units of `currency`, as people write it. */
 export function money(amount, currency) {
   const digits = DIGITS.get(currency) ?? 2;
