@@ -361,7 +361,7 @@ async def listing(
     *,
     limit: int,
     cursor: str | None = None,
-    status: str = "published",
+    status: str | None = "published",
     category: str | None = None,
     q: str | None = None,
     starts_from: datetime | None = None,
@@ -371,9 +371,9 @@ async def listing(
     """Events by their start, soonest first.
 
     Without `organiser_id` only published, cancelled or ended ones; with it that organiser's own,
-    drafts too. `q` finds events that have all its words. `starts_to` is exclusive.
+    drafts too, and of every status where `status` is None. `q` finds events that have all its words. `starts_to` is exclusive.
     """
-    filter_: Document = {"status": status}
+    filter_: Document = {"status": {"$ne": "creating"} if status is None else status}
     if organiser_id is not None:
         filter_["organiserId"] = organiser_id
     elif status not in ("published", "cancelled", "ended"):

@@ -162,8 +162,11 @@ async def test_events_are_listed_by_start_category_and_words(either: Database) -
     assert await names(starts_from=NOW + timedelta(days=2)) == ["Ballet", "Jazz am Fluß"]
     assert await names(starts_to=NOW + timedelta(days=2)) == ["Jazz Brunch"]
     assert await names(status="draft", organiser_id=ORGANISER.subject) == ["Jazz draft"]
+    assert len(await names(status=None, organiser_id=ORGANISER.subject)) == 4
     with pytest.raises(Invalid):
         await names(status="draft")
+    with pytest.raises(Invalid):
+        await names(status=None)
 
 
 async def test_pages_of_events_neither_lose_nor_repeat_any(either: Database) -> None:

@@ -60,7 +60,7 @@ async def list_events(
         services_of(request).database,
         limit=limit,
         cursor=cursor,
-        status=status or ("draft" if mine else "published"),
+        status=status if status or mine else "published",
         category=category,
         q=q,
         starts_from=instant(starts_from, "from"),
