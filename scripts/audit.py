@@ -6,7 +6,6 @@ import asyncio
 from pymongo.errors import PyMongoError
 
 from scripts import database
-from scripts.database import Failure
 from ticketing import invariants, mongo
 from ticketing.invariants import Finding
 from ticketing.settings import Settings
@@ -27,7 +26,7 @@ def main() -> int:
     try:
         findings = asyncio.run(_check(settings))
     except PyMongoError as error:
-        raise Failure(f"The database could not be read: {str(error).splitlines()[0]}") from None
+        raise database.failure(error) from None
     for finding in findings[:_SHOWN_MAX]:
         print(f"{finding.rule}: {finding.detail}")
     if len(findings) > _SHOWN_MAX:

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from pymongo.errors import PyMongoError
+
 from scripts import replica_set
 from scripts.replica_set import ReplicaSetError
 from ticketing.settings import Settings, SettingsError
@@ -42,12 +44,18 @@ def settings(data: Path | None) -> Settings:
     return Settings.from_environment({**os.environ, "TICKETING_MONGODB_URI": uri(data)})
 
 
+def failure(error: PyMongoError) -> Failure:
+    """A driver's error in the words for a person: the cause, without the driver's whole state."""
+    cause = str(error).partition(" (configured timeouts")[0].partition(", full error")[0]
+    return Failure(f"The database does not answer: {cause.splitlines()[0] if cause else error!r}")
+
+
 def exit_with(main: Callable[[], int]) -> None:
     """Run a command to its exit code; what a person can put right is one line, not a traceback."""
     try:
         code = main()
-    except (Failure, ReplicaSetError, SettingsError) as failure:
-        print(failure, file=sys.stderr)
+    except (Failure, ReplicaSetError, SettingsError) as reason:
+        print(reason, file=sys.stderr)
         code = 1
     except KeyboardInterrupt:
         code = 130

@@ -15,7 +15,12 @@ def main() -> int:
     database.add_data_argument(parser)
     arguments, rest = parser.parse_known_args()
     environment = dict(os.environ)
-    if not {"-h", "--help"} & set(rest):
+    if {"-h", "--help"} & set(rest):
+        print(
+            "scripts/indexes [--data DIR] works on the set that scripts/run has running in DIR.\n"
+        )
+        sys.stdout.flush()
+    else:
         environment["TICKETING_MONGODB_URI"] = database.uri(arguments.data)
     command = [sys.executable, "-m", "indexes", *rest]
     os.execve(command[0], command, environment)  # noqa: S606 - no shell is the point

@@ -183,7 +183,7 @@ class Run:
                 return asyncio.run(demo.find(settings))
             return asyncio.run(demo.ensure(settings))
         except PyMongoError as error:
-            raise Failure(f"The database did not answer: {str(error).splitlines()[0]}") from None
+            raise database.failure(error) from None
 
     def _wait_until_ready(self, settings: Settings) -> None:
         """Return when every process runs and the API says that it is ready."""
