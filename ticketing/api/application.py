@@ -22,12 +22,13 @@ from ticketing.api import (
     sandbox,
 )
 from ticketing.api.deliveries import Deliveries
+from ticketing.api.routing import SharedPaths
 from ticketing.api.services import Services
 from ticketing.mongo import Client
 from ticketing.settings import Settings
 
 
-class Application(Litestar):
+class Application(SharedPaths, Litestar):
     """The framework's application inside what every HTTP answer carries.
 
     The framework runs its own middleware only once a route is found; a request id and security

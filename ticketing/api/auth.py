@@ -1,6 +1,6 @@
 """Who is calling: tokens are verified here, and routers are guarded by role."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,8 @@ ALGORITHM = "HS256"
 SUBJECT_LENGTH_MAX = 128
 _CLAIMS = ["sub", "role", "exp", "iss", "aud"]
 
-Guard = Callable[[ASGIConnection[Any, Any, Any, Any], BaseRouteHandler], None]
+# Guards are coroutines though they wait for nothing: plain functions would each run in a thread.
+Guard = Callable[[ASGIConnection[Any, Any, Any, Any], BaseRouteHandler], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ def verify(token: str, settings: Settings) -> Token:
         not isinstance(subject, str)
         or not 1 <= len(subject) <= SUBJECT_LENGTH_MAX
         or not subject.isprintable()
+        or not isinstance(role, str)
         or role not in ROLES
     ):
         raise Unauthenticated("The token is not valid.")
@@ -59,7 +61,9 @@ def verify(token: str, settings: Settings) -> Token:
 def required(*roles: str) -> Guard:
     """A guard that lets only these roles in; the caller is `request.user` from then on."""
 
-    def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+    async def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+        if connection.scope.get("method") == "OPTIONS":
+            return  # It tells the methods of a route, which are no secret.
         caller = _caller(connection)
         if caller is None:
             raise Unauthenticated("A token is needed: send it as a bearer token.")
@@ -70,7 +74,7 @@ def required(*roles: str) -> Guard:
     return guard
 
 
-def optional(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+async def optional(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
     """A guard for what everybody may see: `request.user` is a caller or None.
 
     A bad token is refused even here: whoever sends one believes to be somebody.

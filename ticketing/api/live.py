@@ -24,6 +24,7 @@ SEND_INTERVAL_SECONDS = 0.21
 HEARTBEAT_SECONDS = 25.0
 # A client that took no byte of a document for this long is gone or as good as gone.
 SEND_SECONDS_MAX = 20.0
+CLOSE_SECONDS_MAX = 2.0
 SUBPROTOCOL = "bearer"
 
 CLOSE_GOING_AWAY = 1001
@@ -42,9 +43,11 @@ async def watch_dashboard(socket: WebSocket[Any, Any, Any], event_id: EventId) -
     services = services_of(socket)
     offered = socket.scope["subprotocols"]
     await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
-    with suppress(WebSocketDisconnect):
+    with suppress(WebSocketDisconnect, TimeoutError):
         code, reason = await _serve(socket, services, event_id, offered)
-        await socket.close(code, reason)
+        # A client that takes nothing does not take a close either: the server cuts it then.
+        async with asyncio.timeout(CLOSE_SECONDS_MAX):
+            await socket.close(code, reason)
 
 
 async def _serve(

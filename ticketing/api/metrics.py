@@ -3,7 +3,7 @@
 from collections import Counter
 from time import time
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+CONTENT_TYPE = "text/plain; version=0.0.4"
 # A method is the client's own text: only these become a label, so that labels stay few.
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 

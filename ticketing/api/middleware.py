@@ -39,6 +39,10 @@ async def carry(
     trace = _traceparent(scope["headers"])
     scope[_SCOPE_KEY] = identifier.decode()  # type: ignore[literal-required]
     status = 500
+    method = scope["method"]  # type: ignore[typeddict-item]
+    if method == "HEAD":
+        # HEAD is GET without its body (RFC 9110); the framework leaves that to each route.
+        scope["method"] = "GET"  # type: ignore[typeddict-unknown-key]
 
     async def complete(message: Message) -> None:
         nonlocal status
@@ -49,13 +53,15 @@ async def carry(
             headers += [header for header in _DEFAULT_HEADERS if header[0] not in present]
             headers += [(b"x-request-id", identifier), (b"traceparent", trace)]
             message["headers"] = headers
+        elif method == "HEAD" and message["type"] == "http.response.body":
+            message["body"] = b""
         await send(message)
 
     try:
         await application(scope, receive, complete)
     finally:
         metrics.count(
-            scope["method"],  # type: ignore[typeddict-item]
+            method,
             str(scope.get("path_template", "unmatched")),
             status,
             monotonic() - began,

@@ -26,6 +26,9 @@ TYPE_PREFIX = "urn:ticketing:problem:"
 # about two seconds, and all clients coming back at once would be the next flood.
 RETRY_AFTER_SECONDS = 2
 
+# What RFC 3986 lets stand in a path as it is.
+_PATH_CHARACTERS = "/:@!$&'()*+,;="
+
 logger = logging.getLogger(__name__)
 
 
@@ -198,7 +201,7 @@ def _answer(
         "title": title,
         "status": status,
         "detail": detail,
-        "instance": quote(request.scope["path"], errors="replace"),
+        "instance": quote(request.scope["path"], _PATH_CHARACTERS, errors="replace"),
         **members,
     }
     return Response(problem, status_code=status, headers=headers, media_type=MEDIA_TYPE)

@@ -1,16 +1,21 @@
 """Routers by caller: each has its guard, and they may share a path."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import litestar
 
+if TYPE_CHECKING:
+    _Base = litestar.Router
+else:
+    _Base = object
 
-class Router(litestar.Router):
-    """A router whose paths other routers may serve with other methods.
 
-    The framework gives each route an OPTIONS handler as soon as it is in a router, and two routers
-    with one path would then collide on it. Without it here, the application's single route makes
-    its own.
+class SharedPaths(_Base):
+    """Makes a router or application whose paths several routers may serve by different methods.
+
+    The framework gives each route its OPTIONS handler as soon as it is in a router: two routers
+    with one path would collide on it, or it would know the methods of one of them only. Without it
+    here, the route that unites them makes its own.
     """
 
     @property
@@ -20,3 +25,7 @@ class Router(litestar.Router):
             path: {method: handler for method, handler in methods.items() if method != "OPTIONS"}
             for path, methods in super().route_handler_method_map.items()
         }
+
+
+class Router(SharedPaths, litestar.Router):
+    """A router of one kind of caller."""
