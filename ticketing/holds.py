@@ -88,7 +88,8 @@ class HoldExpired(Refusal):
 class HoldRequest:
     """What a fan asks for: `seat_ids`, or `quantity` seats (of a section, or the best there are).
 
-    `key` is the Idempotency-Key, and `body` what it is bound to.
+    `key` is the Idempotency-Key, and `body` what it is bound to. Without a key `own_key` stands for
+    it, so that a request tried again after a lost answer is still the same hold.
     """
 
     event_id: str
@@ -99,6 +100,7 @@ class HoldRequest:
     best_available: bool = False
     key: str | None = None
     body: bytes = b""
+    own_key: str = field(default_factory=lambda: identifiers.fresh("key"))
 
     @property
     def size(self) -> int:
@@ -131,8 +133,9 @@ def fan_range(event_id: str, fan_id: str) -> Document:
 
 
 def _key_prefix(request: HoldRequest) -> str:
-    key = identifiers.fresh("k")[2:] if request.key is None else identifiers.digest(request.key)
-    return f"{_fan_prefix(request.event_id, request.fan_id)}{key}."
+    # The two kinds of key are told apart, so that nobody can name another request's own key.
+    key = ("own", request.own_key) if request.key is None else ("given", request.key)
+    return f"{_fan_prefix(request.event_id, request.fan_id)}{identifiers.digest(*key)}."
 
 
 def event_of(hold_id: str, fan_id: str) -> str:
@@ -286,6 +289,7 @@ async def _round(
     trying: list[_Attempt] = []
     deferred: list[_Attempt] = []
     claimed: set[str] = set()
+    plans: dict[tuple[str, str | None], _Plan] = {}
     have: dict[tuple[str, str], int] = {}
     for attempt in attempts:
         mine = fans_seats[attempt.fan]
@@ -298,7 +302,9 @@ async def _round(
                 attempt.outcome = replayed
                 continue
             _check_limit(attempt, have[attempt.fan])
-            wanted = attempt.request.seat_ids or await _choose(database, attempt, claimed, now)
+            wanted = attempt.request.seat_ids or await _choose(
+                database, attempt, plans, claimed, now
+            )
         except Refusal as refusal:
             attempt.outcome = refusal
             continue
@@ -333,8 +339,6 @@ async def _round(
 
 def _replayed(attempt: _Attempt, mine: list[Document], now: datetime) -> Hold | None:
     """The hold this very request made before, if it lasts; refuses a key that made another one."""
-    if attempt.request.key is None:
-        return None
     same_key = [seat for seat in mine if seat["holdId"].startswith(attempt.key_prefix)]
     if any(seat["holdId"] != attempt.hold_id for seat in same_key):
         raise IdempotencyKeyReused("This key was used for a hold with another body.")
@@ -438,8 +442,20 @@ async def _lapse_in_the_way(database: Database, seat_ids: list[str], now: dateti
 # --- Choosing ----------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """An event's or a section's seats as they were read once for a whole round."""
+
+    places: list[adjoining.Place]
+    free: frozenset[str]
+
+
 async def _choose(
-    database: Database, attempt: _Attempt, claimed: set[str], now: datetime
+    database: Database,
+    attempt: _Attempt,
+    plans: dict[tuple[str, str | None], _Plan],
+    claimed: set[str],
+    now: datetime,
 ) -> list[str]:
     """Seats for a request that names none. Raises NotEnoughSeats.
 
@@ -450,26 +466,27 @@ async def _choose(
     section = section_of(event, request.section) if request.section is not None else None
     if section is not None and not request.best_available:
         return await _choose_any(database, attempt, section, claimed, now)
-    plan = database.seats.find(
-        {
-            "_id": seats.plan_range(event["_id"])
-            if section is None
-            else seats.plan_range(event["_id"], section["firstOrdinal"], section["seatCount"])
-        },
-        {"section": 1, "row": 1, "status": 1, "heldUntil": 1},
-    ).sort("_id", 1)
-    free = [
-        (
-            seat["_id"],
-            (seat["section"], seat["row"]),
-            seats.is_free(seat, now) and seat["_id"] not in claimed,
-        )
-        for seat in await plan.batch_size(10_000).to_list(event["seatCount"])
-    ]
-    available = sum(is_free for _, _, is_free in free)
+    key = (request.event_id, request.section)
+    if key not in plans:
+        plans[key] = await _read_plan(database, event, section, now)
+    plan = plans[key]
+    available = len(plan.free - claimed)
     if available < request.quantity:
         raise NotEnoughSeats(available)
-    return adjoining.choose(free, request.quantity, spread=attempt.tries, rng=random)
+    left = ((seat, row, free and seat not in claimed) for seat, row, free in plan.places)
+    return adjoining.choose(left, request.quantity, spread=attempt.tries, rng=random)
+
+
+async def _read_plan(
+    database: Database, event: Document, section: Document | None, now: datetime
+) -> _Plan:
+    found = await seats.read(
+        database, event, section, fields=("section", "row", "status", "heldUntil")
+    )
+    places: list[adjoining.Place] = [
+        (seat["_id"], (seat["section"], seat["row"]), seats.is_free(seat, now)) for seat in found
+    ]
+    return _Plan(places, frozenset(seat for seat, _, is_free in places if is_free))
 
 
 async def _choose_any(

@@ -115,15 +115,19 @@ async def _insert(database: Database, batch: list[InsertOne[Document]]) -> None:
 
 
 async def read(
-    database: Database, event: Document, section: Document | None = None
+    database: Database,
+    event: Document,
+    section: Document | None = None,
+    *,
+    fields: Sequence[str] | None = None,
 ) -> list[Document]:
-    """The event's seats in plan order, or one section's."""
+    """The event's seats in plan order, or one section's; whole, or `_id` and these fields."""
     filter_ = (
         plan_range(event["_id"])
         if section is None
         else plan_range(event["_id"], section["firstOrdinal"], section["seatCount"])
     )
-    found = database.seats.find({"_id": filter_}).sort("_id", 1).batch_size(10_000)
+    found = database.seats.find({"_id": filter_}, fields).sort("_id", 1).batch_size(10_000)
     return await found.to_list(event["seatCount"])
 
 
