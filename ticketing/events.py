@@ -371,7 +371,8 @@ async def listing(
     """Events by their start, soonest first.
 
     Without `organiser_id` only published, cancelled or ended ones; with it that organiser's own,
-    drafts too, and of every status where `status` is None. `q` finds events that have all its words. `starts_to` is exclusive.
+    drafts too, and of every status where `status` is None. `q` finds events that have all its
+    words. `starts_to` is exclusive.
     """
     filter_: Document = {"status": {"$ne": "creating"} if status is None else status}
     if organiser_id is not None:
