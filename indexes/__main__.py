@@ -21,8 +21,10 @@ Compare the declared indexes and validators with a database, and make it what is
 Indexes are compared by what they are, not by their names.
 
   plan     print every difference; changes nothing
-  apply    make missing collections, build missing indexes, widen validators;
-           prints what it leaves because no flag allows it
+  apply    make missing collections, build missing indexes, widen validators, and print what is
+           left because no flag allows it
+           --allow-drop     also drop undeclared indexes and replace changed ones
+           --allow-tighten  also tighten validators where no document stands against it
   verify   print every difference, and ask the database how it would answer each declared
            question: it fails on a collection scan, a sort in memory, or the wrong index
 """

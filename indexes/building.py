@@ -5,7 +5,6 @@ it. What may take something away waits for a word: an index is dropped or replac
 `allow_drop`, a validator tightened with `allow_tighten` and only if no document would be refused.
 """
 
-import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from typing import Any
 from pymongo import IndexModel
 from pymongo.collection import Collection
 from pymongo.database import Database
-from pymongo.errors import CollectionInvalid, OperationFailure
+from pymongo.errors import OperationFailure
 
 from indexes import actual, progress
 from indexes.actual import Document, options_of
@@ -25,6 +24,7 @@ OFFENDERS_NAMED_MAX = 5
 
 _DUPLICATE_KEY_CODE = 11000
 _INDEX_NOT_FOUND_CODE = 27
+_NAMESPACE_EXISTS_CODE = 48
 # The server will not have this index beside one of the same keys or name that is there.
 _IN_THE_WAY_CODES = (85, 86)
 
@@ -101,9 +101,14 @@ def bring_about(
 
 
 def _create(database: Database[Document], collection: str) -> None:
-    # Another process that applies the same declarations may be faster.
-    with contextlib.suppress(CollectionInvalid):
-        database.create_collection(collection, validator=validator_of(collection))
+    try:
+        database.create_collection(
+            collection, check_exists=False, validator=validator_of(collection)
+        )
+    except OperationFailure as failure:
+        # Another process that applies the same declarations was faster.
+        if failure.code != _NAMESPACE_EXISTS_CODE:
+            raise
 
 
 def _set_validator(database: Database[Document], collection: str) -> None:

@@ -37,7 +37,8 @@ def reported(collection: Collection[dict[str, Any]], say: Callable[[str], None])
 def _state(collection: Collection[dict[str, Any]]) -> str:
     running = collection.database.client.admin.aggregate(
         [
-            {"$currentOp": {"allUsers": True}},
+            # The thread that builds counts as idle: it belongs to no connection.
+            {"$currentOp": {"allUsers": True, "idleConnections": True}},
             {
                 "$match": {
                     "command.createIndexes": collection.name,
