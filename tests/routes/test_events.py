@@ -232,9 +232,14 @@ async def test_a_malformed_query_is_refused_naming_the_parameter(
 
 
 async def test_an_organiser_lists_their_own_drafts_too(api: Api) -> None:
-    mine = (await api.event())["eventId"]
-    listed = await api.http.get("/v1/events?mine=true", headers=api.as_organiser)
-    assert [item["eventId"] for item in listed.json()["items"]] == [mine]
+    draft, published = (await api.event())["eventId"], await api.sale()
+    for query, expected in (
+        ("", {draft, published}),
+        ("&status=draft", {draft}),
+        ("&status=published", {published}),
+    ):
+        listed = await api.http.get(f"/v1/events?mine=true{query}", headers=api.as_organiser)
+        assert {item["eventId"] for item in listed.json()["items"]} == expected
     others = await api.http.get("/v1/events?mine=true", headers=api.as_other_organiser)
     assert others.json()["items"] == []
     assert_problem(await api.http.get("/v1/events?mine=true"), 401, "unauthenticated")

@@ -73,6 +73,10 @@ class Watching:
     def add(self, event_id: str, watcher: Watcher) -> None:
         """Serve this watcher from now on; the first one starts the poller."""
         self._watchers[event_id].add(watcher)
+        # The document a newcomer has was read before it came here. Had the poller told the others
+        # a newer one in between, the newcomer would miss it: so it tells the newest once more, and
+        # those who know it by its version take no notice.
+        self._versions.pop(event_id, None)
         self._count += 1
         self._metrics.watchers = self._count
         if self._poller is None:
