@@ -15,7 +15,7 @@ from indexes.access_patterns import ACCESS_PATTERNS, AccessPattern
 from indexes.actual import ID_DEFINITION, ID_INDEX, Actual, Definition, Document, definition_of
 from indexes.declared import INDEXES, Index
 
-EXPLAIN_TIME_MS_MAX = 1_000
+EXPLAIN_TIME_MS_MAX = 10_000
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from indexes.validators import VALIDATORS
 from tests.schema import documents
 from tests.schema.conftest import Database, Run
 from tests.schema.documents import NOW
+from ticketing.api import readiness
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -197,7 +198,17 @@ def test_every_collection_the_product_uses_is_declared() -> None:
     assert used - set(VALIDATORS) == set()
 
 
-def test_the_readiness_of_the_api_can_name_what_is_missing(applied: Database) -> None:
+def test_the_indexes_that_readiness_asks_for_are_declared() -> None:
+    for collection, wanted in readiness.HOT_INDEXES.items():
+        declared = {
+            (tuple(name for name, _ in index.keys), index.unique)
+            for index in INDEXES
+            if index.collection == collection
+        }
+        assert set(wanted) <= declared
+
+
+def test_what_is_missing_can_be_named(applied: Database) -> None:
     assert indexes.missing(applied) == []
     applied.seats.drop_index("holdId_1")
     assert indexes.missing(applied) == [
