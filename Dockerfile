@@ -1,0 +1,15 @@
+FROM python:3.11-slim
+
+WORKDIR /app
+COPY requirements.lock ./
+RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements.lock
+
+COPY ticketing ticketing
+COPY workers workers
+COPY indexes indexes
+COPY scripts scripts
+
+ENV PYTHONUNBUFFERED=1
+RUN useradd --system --no-create-home ticketing
+USER ticketing
+CMD ["python", "-m", "ticketing.api"]
