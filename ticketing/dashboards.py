@@ -140,7 +140,6 @@ async def apply(
     Raises Overtaken if another worker was faster; nothing was counted then.
     """
     after = Place(current.sequence + 1, token, None)
-    tally = await _tally(database, changes)
 
     async def body(session: Session) -> None:
         # The place is the fence. Two workers with the same changes both name the sequence they
@@ -159,6 +158,9 @@ async def apply(
         )
         if saved.matched_count == 0:
             raise Overtaken
+        # Inside the transaction, since just after an election a read outside it may be answered as
+        # of a moment before the changes, and an order not found would go uncounted.
+        tally = await _tally(database, changes, session)
         if not tally:
             return
         found = database.dashboards.find({"_id": {"$in": list(tally)}}, session=session)
@@ -194,19 +196,21 @@ class Moves:
     """Orders that were confirmed, oldest first: reference, seats, amount, at."""
 
 
-async def _tally(database: Database, changes: Sequence[Document]) -> dict[str, Moves]:
+async def _tally(
+    database: Database, changes: Sequence[Document], session: Session
+) -> dict[str, Moves]:
     """The moves of each event in a batch of changes."""
     by_collection: dict[str, list[Document]] = {"seats": [], "orders": [], "refunds": []}
     for change in changes:
         by_collection[change["ns"]["coll"]].append(change)
-    changed_orders = await _documents(database.orders, by_collection["orders"])
-    changed_refunds = await _documents(database.refunds, by_collection["refunds"])
+    changed_orders = await _documents(database.orders, by_collection["orders"], session)
+    changed_refunds = await _documents(database.refunds, by_collection["refunds"], session)
     event_ids = {
         change["documentKey"]["_id"].partition(":")[0] for change in by_collection["seats"]
     }
     event_ids |= {document["eventId"] for document in changed_orders.values()}
     event_ids |= {document["eventId"] for document in changed_refunds.values()}
-    layouts = await _layouts(database, event_ids)
+    layouts = await _layouts(database, event_ids, session)
     tally = {event_id: Moves() for event_id in layouts}
     for change in by_collection["seats"]:
         identifier = change["documentKey"]["_id"]
@@ -228,16 +232,15 @@ async def _tally(database: Database, changes: Sequence[Document]) -> dict[str, M
 
 
 async def _documents(
-    collection: mongo.Collection, changes: Sequence[Document]
+    collection: mongo.Collection, changes: Sequence[Document], session: Session
 ) -> dict[str, Document]:
     """The changed documents, for their fields that never change (money, seats, event)."""
     ids = list({change["documentKey"]["_id"] for change in changes})
     if not ids:
         return {}
-    found = await collection.find({"_id": {"$in": ids}}, {"history": 0, "tickets": 0}).to_list(
-        len(ids)
-    )
-    return {document["_id"]: document for document in found}
+    fields = {"history": 0, "tickets": 0}
+    found = collection.find({"_id": {"$in": ids}}, fields, session=session)
+    return {document["_id"]: document for document in await found.to_list(len(ids))}
 
 
 @dataclass(frozen=True)
@@ -253,12 +256,16 @@ class _Layout:
         return bisect_right(self.starts, ordinal) - 1
 
 
-async def _layouts(database: Database, event_ids: Iterable[str]) -> dict[str, _Layout]:
+async def _layouts(
+    database: Database, event_ids: Iterable[str], session: Session
+) -> dict[str, _Layout]:
     ids = list(event_ids)
     if not ids:
         return {}
     fields = {"currency": 1, "sections.name": 1, "sections.firstOrdinal": 1}
-    found = await database.events.find({"_id": {"$in": ids}}, fields).to_list(len(ids))
+    found = await database.events.find({"_id": {"$in": ids}}, fields, session=session).to_list(
+        len(ids)
+    )
     return {
         event["_id"]: _Layout(
             event["currency"],
