@@ -2,9 +2,13 @@
 
 import asyncio
 import copy
+import os
+import signal
+import socket
+import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,6 +16,8 @@ from typing import Any
 import httpx
 import jwt
 import pytest
+from websockets.asyncio.client import connect
+from websockets.typing import Subprotocol
 
 from ticketing import dashboards
 from ticketing.api.application import Application, create_application
@@ -20,6 +26,7 @@ from ticketing.mongo import Client
 from ticketing.settings import Settings
 
 Json = dict[str, Any]
+START_SECONDS_MAX = 30
 
 
 def token(settings: Settings, subject: str, role: str, /, **claims: Any) -> str:
@@ -148,6 +155,71 @@ async def running(application: Application) -> AsyncIterator[None]:
     finally:
         ending.set()
         await task
+
+
+@dataclass
+class Server:
+    """The API as a process of its own, by the command a person uses."""
+
+    settings: Settings
+    port: int
+    process: asyncio.subprocess.Process
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def watch(self, event_id: str, *protocols: str) -> connect:
+        return connect(
+            f"ws://127.0.0.1:{self.port}/v1/events/{event_id}/dashboard/live",
+            subprotocols=[Subprotocol(protocol) for protocol in protocols] or None,
+        )
+
+    def watch_as(self, event_id: str, subject: str, role: str, **claims: Any) -> connect:
+        return self.watch(event_id, "bearer", token(self.settings, subject, role, **claims))
+
+    def watch_as_organiser(self, event_id: str) -> connect:
+        return self.watch_as(event_id, "org_one", "organiser")
+
+    async def watchers(self) -> int:
+        async with httpx.AsyncClient() as http:
+            text = (await http.get(f"http://127.0.0.1:{self.port}/metrics")).text
+        [line] = [
+            line for line in text.splitlines() if line.startswith("ticketing_dashboard_clients")
+        ]
+        return int(line.split()[1])
+
+
+@pytest.fixture
+async def server(settings: Settings) -> AsyncIterator[Server]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "ticketing.api",
+        env=os.environ
+        | {
+            "TICKETING_MONGODB_URI": settings.mongodb_uri,
+            "TICKETING_DATABASE": settings.database,
+            "TICKETING_PORT": str(port),
+        },
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + START_SECONDS_MAX
+    async with httpx.AsyncClient() as http:
+        while True:
+            with suppress(httpx.TransportError):
+                if (await http.get(f"http://127.0.0.1:{port}/health/live")).is_success:
+                    break
+            assert time.monotonic() < deadline
+            assert process.returncode is None
+            await asyncio.sleep(0.05)
+    yield Server(settings, port, process)
+    if process.returncode is None:
+        process.send_signal(signal.SIGTERM)
+    assert await asyncio.wait_for(process.wait(), 15) == 0
 
 
 def event_body(**changes: Any) -> Json:

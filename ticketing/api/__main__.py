@@ -1,5 +1,7 @@
 """`python -m ticketing.api`: serve the API and the pages until stopped."""
 
+import errno
+import socket
 import sys
 from typing import Any
 
@@ -8,6 +10,7 @@ from granian.constants import Interfaces, Loops
 
 from ticketing.settings import Settings, SettingsError
 
+EXIT_PORT = 1
 EXIT_SETTINGS = 2
 # Open requests end within the operation time limit; what lasts longer is a client that hangs.
 STOP_SECONDS_MAX = 12
@@ -17,6 +20,24 @@ LOGGING: dict[str, Any] = {
 }
 
 
+def _refusal_to_bind(host: str, port: int) -> str | None:
+    """Why nothing can be served at this address, or None.
+
+    The server itself shares a port with whoever else is willing to: two of our own on one port
+    would each get some of the requests, and nobody would notice.
+    """
+    try:
+        with socket.create_server((host, port), family=_family(host)):
+            return None
+    except OSError as error:
+        reason = "it is in use" if error.errno == errno.EADDRINUSE else error.strerror
+        return f"The API can't listen at {host}, port {port}: {reason}. Set TICKETING_PORT."
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
 def main() -> int:
     """Serve; returns the exit code."""
     try:
@@ -24,6 +45,9 @@ def main() -> int:
     except SettingsError as error:
         print(error, file=sys.stderr)
         return EXIT_SETTINGS
+    if reason := _refusal_to_bind(settings.host, settings.port):
+        print(reason, file=sys.stderr)
+        return EXIT_PORT
     Granian(
         "ticketing.api.application:create_application",
         address=settings.host,

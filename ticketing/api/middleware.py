@@ -1,8 +1,10 @@
 """What every answer carries whoever made it: request id, trace context, security headers, count."""
 
+import asyncio
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
@@ -13,6 +15,9 @@ from ticketing.api.metrics import Metrics
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _SCOPE_KEY = "ticketing.request_id"
+DRAINED_BYTES_MAX = 32 * 1024 * 1024
+DRAINED_SECONDS_MAX = 5.0
+
 # Added where the answer has not set them itself, as pages do.
 _DEFAULT_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -39,14 +44,23 @@ async def carry(
     trace = _traceparent(scope["headers"])
     scope[_SCOPE_KEY] = identifier.decode()  # type: ignore[literal-required]
     status = 500
+    unread = _has_body(scope["headers"])
     method = scope["method"]  # type: ignore[typeddict-item]
     if method == "HEAD":
         # HEAD is GET without its body (RFC 9110); the framework leaves that to each route.
         scope["method"] = "GET"  # type: ignore[typeddict-unknown-key]
 
+    async def tracked() -> Any:
+        nonlocal unread
+        received: Any = await receive()
+        unread = received["type"] == "http.request" and received.get("more_body", False)
+        return received
+
     async def complete(message: Message) -> None:
         nonlocal status
         if message["type"] == "http.response.start":
+            if unread:
+                await _drain(tracked)
             status = message["status"]
             headers = list(message["headers"])
             present = {name.lower() for name, _ in headers}
@@ -58,7 +72,7 @@ async def carry(
         await send(message)
 
     try:
-        await application(scope, receive, complete)
+        await application(scope, tracked, complete)
     finally:
         metrics.count(
             method,
@@ -66,6 +80,29 @@ async def carry(
             status,
             monotonic() - began,
         )
+
+
+def _has_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+        for name, value in headers
+    )
+
+
+async def _drain(receive: Callable[[], Awaitable[Any]]) -> None:
+    """Read what is left of a refused body, within limits.
+
+    To answer and close while the client still sends would reset its connection, and the answer
+    that says why would be lost with it.
+    """
+    left = DRAINED_BYTES_MAX
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DRAINED_SECONDS_MAX):
+            while left > 0:
+                received = await receive()
+                left -= len(received.get("body", b""))
+                if not received.get("more_body", False):
+                    return
 
 
 def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> bytes:

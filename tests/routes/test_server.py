@@ -1,0 +1,90 @@
+"""The server as a process: how it starts, refuses to start, and stops."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+
+import httpx
+import pytest
+
+from tests.routes.conftest import Server, event_body, token
+
+
+async def start(**environment: str) -> tuple[int, str]:
+    """The exit code and what is said of a server that does not start."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "ticketing.api",
+        env={**os.environ, **environment},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, said = await asyncio.wait_for(process.communicate(), 20)
+    assert process.returncode is not None
+    return process.returncode, said.decode()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("TICKETING_MODE", "production"),
+        ("TICKETING_PORT", "many"),
+        ("TICKETING_HOLD_SECONDS", "0"),
+    ],
+)
+async def test_a_bad_setting_stops_the_start_with_one_sentence(variable: str, value: str) -> None:
+    code, said = await start(**{variable: value})
+    assert code == 2
+    assert "TICKETING_" in said
+    assert len(said.strip().splitlines()) == 1
+
+
+async def test_a_port_in_use_stops_the_start_with_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, said = await start(TICKETING_PORT=str(taken.getsockname()[1]))
+    assert code == 1
+    assert "in use" in said
+    assert len(said.strip().splitlines()) == 1
+
+
+async def test_a_stop_lets_the_request_that_runs_come_to_its_end(server: Server) -> None:
+    headers = {"Authorization": f"Bearer {token(server.settings, 'org_one', 'organiser')}"}
+    sections = [{"name": "Field", "priceCategory": "Rear", "capacity": 80_000}]
+    async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:
+        making = asyncio.create_task(
+            http.post("/v1/events", json=event_body(sections=sections), headers=headers)
+        )
+        await asyncio.sleep(0.2)
+        assert not making.done()
+        server.process.send_signal(signal.SIGTERM)
+        assert (await making).status_code == 201
+    assert await asyncio.wait_for(server.process.wait(), 10) == 0
+
+
+async def test_whoever_sends_too_much_still_gets_the_answer_that_says_so(server: Server) -> None:
+    headers = {"Authorization": f"Bearer {token(server.settings, 'org_one', 'organiser')}"}
+    async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:
+        for size, status in ((17 * 1024 * 1024, 413), (15 * 1024 * 1024, 422)):
+            answer = await http.post(
+                "/v1/events",
+                content=b" " * size,
+                headers={**headers, "Content-Type": "application/json"},
+            )
+            assert answer.status_code == status
+            assert answer.headers["content-type"] == "application/problem+json"
+        anonymous = await http.post("/v1/events", content=b" " * 15 * 1024 * 1024)
+        assert anonymous.status_code == 401
+        assert (await http.get("/health/live")).status_code == 200
+
+
+async def test_bytes_that_are_no_text_in_a_path_or_query_do_no_harm(server: Server) -> None:
+    async with httpx.AsyncClient(base_url=server.url) as http:
+        for path in ("/v1/events/%FF", "/v1/events/%ED%A0%80", "/v1/events/%C0%80/seats"):
+            assert (await http.get(path)).status_code == 404
+        for query in ("q=%ED%A0%80", "category=%FF", "q=%C0%80"):
+            assert (await http.get(f"/v1/events?{query}")).status_code == 200
+        for query in ("cursor=%FF", "limit=%FF", "from=%FF", "status=%FF"):
+            assert (await http.get(f"/v1/events?{query}")).status_code == 422
