@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.routes.conftest import Api, Json, assert_problem
+from ticketing.api import answers, bodies
 from ticketing.mongo import Client
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -205,6 +206,26 @@ async def test_the_description_has_every_route_of_the_contract(description: Json
 async def test_the_description_refers_to_nothing_that_it_lacks(description: Json) -> None:
     schemas = {f"#/components/schemas/{name}" for name in description["components"]["schemas"]}
     assert references(description) <= schemas
+
+
+def test_what_is_sent_and_what_is_answered_never_share_a_name() -> None:
+    answered = {name for name, kind in vars(answers).items() if isinstance(kind, type)}
+    assert answered.isdisjoint(bodies.schemas())
+
+
+async def test_the_description_tells_what_the_framework_cannot_know(description: Json) -> None:
+    keyed = {
+        path
+        for path, item in description["paths"].items()
+        for parameter in item.get("post", {}).get("parameters", [])
+        if parameter["name"] == "Idempotency-Key"
+    }
+    assert keyed == {"/v1/events", "/v1/events/{eventId}/holds", "/v1/orders"}
+    for form in ("seats", "availability"):
+        responses = description["paths"][f"/v1/events/{{eventId}}/{form}"]["get"]["responses"]
+        assert "304" in responses
+    notice = description["paths"]["/v1/payments/webhooks/{provider}"]["post"]
+    assert notice["requestBody"]["content"]["application/json"]["schema"]["required"]
 
 
 async def test_the_description_has_bodies_parameters_and_problems(description: Json) -> None:

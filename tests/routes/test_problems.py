@@ -227,3 +227,49 @@ async def test_without_a_database_every_route_is_unavailable_in_time(settings: S
         assert problem["reasons"] == ["the database has no primary"]
         assert (await http.get("/health/live")).status_code == 200
         await application.state["services"].client.close()
+
+
+async def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_fault_of_ours(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    messages = [
+        {"type": "http.request", "body": b'{"hol', "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    headers = [(name.lower().encode(), value.encode()) for name, value in api.as_fan.items()]
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/orders",
+        "query_string": b"",
+        "headers": [*headers, (b"content-length", b"90")],
+    }
+
+    async def receive() -> Any:
+        return messages.pop(0) if messages else {"type": "http.disconnect"}
+
+    async def send(_: Any) -> None:
+        pass
+
+    with caplog.at_level(logging.INFO):
+        await api.application(scope, receive, send)
+    assert caplog.records == []
+
+
+async def test_an_outage_is_logged_in_one_line_and_a_broken_statement_in_full(
+    api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for error, level, whole in (
+        (driver.AutoReconnect("node-1:27017 closed"), "WARNING", False),
+        (driver.OperationFailure("unknown operator", 2), "ERROR", True),
+    ):
+
+        async def fail(*_: Any, error: Exception = error, **__: Any) -> None:
+            raise error
+
+        monkeypatch.setattr("ticketing.orders.find", fail)
+        caplog.clear()
+        await api.http.get("/v1/orders/ord_x", headers=api.as_fan)
+        [record] = caplog.records
+        assert record.levelname == level
+        assert bool(record.exc_info) is whole

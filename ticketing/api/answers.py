@@ -40,26 +40,26 @@ class SeatCounts(Answer, frozen=True):
     blocked: int
 
 
-class PriceCategory(Answer, frozen=True):
+class EventPriceCategory(Answer, frozen=True):
     """A price, as the organiser sent it."""
 
     name: str
     price: int
 
 
-class Row(Answer, frozen=True):
+class EventRow(Answer, frozen=True):
     """A row and its number of seats."""
 
     name: str
     count: int
 
 
-class Section(Answer, frozen=True):
+class EventSection(Answer, frozen=True):
     """A section with `rows`, or with `capacity` for general admission."""
 
     name: str
     price_category: str
-    rows: list[Row] | msgspec.UnsetType = msgspec.UNSET
+    rows: list[EventRow] | msgspec.UnsetType = msgspec.UNSET
     capacity: int | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -79,8 +79,8 @@ class Event(Answer, frozen=True):
     sale_ends_at: Instant
     currency: str
     max_seats_per_fan: int
-    price_categories: list[PriceCategory]
-    sections: list[Section]
+    price_categories: list[EventPriceCategory]
+    sections: list[EventSection]
     seat_count: int
     seats: SeatCounts | msgspec.UnsetType = msgspec.UNSET
 
@@ -150,7 +150,7 @@ def event(document: Document, counts: Document | None = None) -> Event:
         currency=document["currency"],
         max_seats_per_fan=document["maxSeatsPerFan"],
         price_categories=[
-            PriceCategory(category["name"], category["price"])
+            EventPriceCategory(category["name"], category["price"])
             for category in document["priceCategories"]
         ],
         sections=[_section(section) for section in document["sections"]],
@@ -164,14 +164,16 @@ def event_page(page: DomainPage) -> EventPage:
     return EventPage([event(item) for item in page.items], page.next_cursor)
 
 
-def _section(section: Document) -> Section:
+def _section(section: Document) -> EventSection:
     if section["kind"] == "general":
-        return Section(section["name"], section["priceCategory"], capacity=section["seatCount"])
+        return EventSection(
+            section["name"], section["priceCategory"], capacity=section["seatCount"]
+        )
     rows = [
-        Row(row["name"], row["count"] if "count" in row else len(row["seats"]))
+        EventRow(row["name"], row["count"] if "count" in row else len(row["seats"]))
         for row in section["rows"]
     ]
-    return Section(section["name"], section["priceCategory"], rows=rows)
+    return EventSection(section["name"], section["priceCategory"], rows=rows)
 
 
 def _seat_counts(counts: Document) -> SeatCounts:

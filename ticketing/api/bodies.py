@@ -8,7 +8,15 @@ from typing import Any, TypeVar
 import msgspec
 from litestar import Request
 from litestar.exceptions import HTTPException
-from litestar.openapi.spec import OpenAPIMediaType, Operation, Reference, RequestBody
+from litestar.openapi.spec import (
+    OpenAPIMediaType,
+    OpenAPIType,
+    Operation,
+    Parameter,
+    Reference,
+    RequestBody,
+    Schema,
+)
 
 from ticketing import events, holds
 from ticketing.errors import Invalid
@@ -162,11 +170,12 @@ def _fault(text: str) -> tuple[str, str]:
 _FORMS = (events.NewEvent, HoldForm, OrderForm, ProfileForm)
 
 
-def described_by(form: type[msgspec.Struct]) -> type[Operation]:
+def described_by(form: type[msgspec.Struct], *, keyed: bool = False) -> type[Operation]:
     """The class of a route's description with this form as its body.
 
     The framework describes only what it decodes itself. It would decode without naming unknown and
     missing fields by their paths, so that is done here and told to the description separately.
+    `keyed` routes honour an Idempotency-Key.
     """
     schema = Reference(ref=REFERENCE_PREFIX + form.__name__)
 
@@ -176,8 +185,21 @@ def described_by(form: type[msgspec.Struct]) -> type[Operation]:
             self.request_body = RequestBody(
                 content={"application/json": OpenAPIMediaType(schema=schema)}, required=True
             )
+            if keyed:
+                self.parameters = [*(self.parameters or []), _IDEMPOTENCY_KEY]
 
     return Described
+
+
+_IDEMPOTENCY_KEY = Parameter(
+    name="Idempotency-Key",
+    param_in="header",
+    description=(
+        "The same key with the same body gives the same answer and makes nothing twice. "
+        "Bare or quoted."
+    ),
+    schema=Schema(type=OpenAPIType.STRING, min_length=1, max_length=IDEMPOTENCY_KEY_LENGTH_MAX),
+)
 
 
 def schemas() -> dict[str, Any]:

@@ -18,7 +18,7 @@ OrderStatus = Literal["pendingPayment", "confirmed", "expired", "cancelled"]
 @post(
     "/events/{eventId:str}/holds",
     summary="Hold seats",
-    operation_class=bodies.described_by(bodies.HoldForm),
+    operation_class=bodies.described_by(bodies.HoldForm, keyed=True),
     responses=problems.documented(
         NotFound,
         events.SaleNotOpen,
@@ -72,7 +72,7 @@ async def release_hold(request: Request[Any, Any, Any], hold_id: HoldId) -> None
 @post(
     "/orders",
     summary="Order what is held",
-    operation_class=bodies.described_by(bodies.OrderForm),
+    operation_class=bodies.described_by(bodies.OrderForm, keyed=True),
     responses=problems.documented(
         NotFound, holds.HoldExpired, orders.OrderState, IdempotencyKeyReused
     ),

@@ -14,7 +14,8 @@ from ticketing.api.metrics import Metrics
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
-_SCOPE_KEY = "ticketing.request_id"
+_REQUEST_ID_KEY = "ticketing.request_id"
+_LEFT_KEY = "ticketing.client_left"
 DRAINED_BYTES_MAX = 32 * 1024 * 1024
 DRAINED_SECONDS_MAX = 5.0
 
@@ -32,7 +33,12 @@ _DEFAULT_HEADERS = [
 
 def request_id(scope: Any) -> str:
     """The id of the request being answered, for the log."""
-    return str(scope.get(_SCOPE_KEY, "-"))
+    return str(scope.get(_REQUEST_ID_KEY, "-"))
+
+
+def has_left(scope: Any) -> bool:
+    """Whether the client went away before its request was whole: then nobody is at fault here."""
+    return bool(scope.get(_LEFT_KEY))
 
 
 async def carry(
@@ -42,7 +48,7 @@ async def carry(
     began = monotonic()
     identifier = _request_id(scope["headers"])
     trace = _traceparent(scope["headers"])
-    scope[_SCOPE_KEY] = identifier.decode()  # type: ignore[literal-required]
+    scope[_REQUEST_ID_KEY] = identifier.decode()  # type: ignore[literal-required]
     status = 500
     unread = _has_body(scope["headers"])
     method = scope["method"]  # type: ignore[typeddict-item]
@@ -53,6 +59,8 @@ async def carry(
     async def tracked() -> Any:
         nonlocal unread
         received: Any = await receive()
+        if received["type"] == "http.disconnect":
+            scope[_LEFT_KEY] = True  # type: ignore[literal-required]
         unread = received["type"] == "http.request" and received.get("more_body", False)
         return received
 

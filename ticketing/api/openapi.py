@@ -55,6 +55,7 @@ def _encoded(application: Litestar) -> bytes:
             if path.startswith("/v1/"):
                 _complete(operation)
     document["paths"]["/v1/events/{eventId}/dashboard/live"] = _LIVE
+    document["paths"]["/v1/payments/webhooks/{provider}"]["post"]["requestBody"] = _NOTICE
     return msgspec.json.encode(document)
 
 
@@ -78,6 +79,37 @@ def _complete(operation: dict[str, Any]) -> None:
         responses["415"] = {"description": "The body is not application/json", **_PROBLEM}
     responses.setdefault("503", {"description": "`unavailable`", **_PROBLEM})
 
+
+# The webhook reads raw bytes, whose signature is verified before they are parsed.
+_NOTICE = {
+    "required": True,
+    "description": (
+        "Signed by the Standard Webhooks scheme: the headers `webhook-id`, `webhook-timestamp` and "
+        "`webhook-signature`."
+    ),
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "required": ["type", "timestamp", "data"],
+                "properties": {
+                    "type": {"enum": ["payment.succeeded", "payment.failed"]},
+                    "timestamp": {"type": "string", "format": "date-time"},
+                    "data": {
+                        "type": "object",
+                        "required": ["paymentId", "orderId", "amount", "currency"],
+                        "properties": {
+                            "paymentId": {"type": "string"},
+                            "orderId": {"type": "string"},
+                            "amount": {"type": "integer", "minimum": 0},
+                            "currency": {"type": "string", "pattern": "^[A-Z]{3}$"},
+                        },
+                    },
+                },
+            }
+        }
+    },
+}
 
 # OpenAPI has no word for WebSockets: the handshake is described as the GET it is.
 _LIVE = {

@@ -15,7 +15,7 @@ from ticketing.errors import IdempotencyInProgress, IdempotencyKeyReused, NotFou
 @post(
     "/events",
     summary="Make an event",
-    operation_class=bodies.described_by(events.NewEvent),
+    operation_class=bodies.described_by(events.NewEvent, keyed=True),
     request_max_body_size=bodies.EVENT_BYTES_MAX,
     responses=problems.documented(IdempotencyKeyReused, IdempotencyInProgress),
 )

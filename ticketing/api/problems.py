@@ -14,7 +14,12 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.types import ExceptionHandlersMap
-from pymongo.errors import PyMongoError
+from pymongo.errors import (
+    ConnectionFailure,
+    ExecutionTimeout,
+    PyMongoError,
+    WriteConcernError,
+)
 
 from ticketing import errors, events, gateway, holds, orders
 from ticketing.api import middleware
@@ -25,6 +30,10 @@ TYPE_PREFIX = "urn:ticketing:problem:"
 # How soon a client should come back while the replica set elects a primary: an election takes
 # about two seconds, and all clients coming back at once would be the next flood.
 RETRY_AFTER_SECONDS = 2
+
+# What passes by itself. Any other error of the driver is answered the same way, since the caller
+# can do nothing but try again, but somebody should look at it.
+_PASSING = (ConnectionFailure, ExecutionTimeout, WriteConcernError)
 
 # What RFC 3986 lets stand in a path as it is.
 _PATH_CHARACTERS = "/:@!$&'()*+,;="
@@ -128,12 +137,12 @@ def _refused(request: Request[Any, Any, Any], refusal: errors.Refusal) -> Respon
 
 def _database_failed(request: Request[Any, Any, Any], error: PyMongoError) -> Response[Any]:
     # What the driver says names hosts and commands, so it goes to the log and not to the caller.
-    logger.warning(
-        "request %s: the database did not answer: %s",
-        middleware.request_id(request.scope),
-        type(error).__name__,
-        exc_info=error,
-    )
+    identifier, kind = middleware.request_id(request.scope), type(error).__name__
+    if error.timeout or isinstance(error, _PASSING):
+        # One line each: during an outage every request comes here.
+        logger.warning("request %s: %s: %.200s", identifier, kind, error)
+    else:
+        logger.error("request %s: %s", identifier, kind, exc_info=error)
     return _refused(
         request, Unavailable("The database can't answer just now. Send the same request again.")
     )
@@ -146,7 +155,7 @@ def _overloaded(request: Request[Any, Any, Any], _: Overloaded) -> Response[Any]
 def _framework_refused(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
     if isinstance(error, ValidationException):
         return _refused(request, errors.Invalid(_parameter_faults(request, error)))
-    if error.status_code >= 500:
+    if error.status_code >= 500 and not middleware.has_left(request.scope):
         return _failed(request, error)
     phrase = HTTPStatus(error.status_code).phrase
     return _answer(

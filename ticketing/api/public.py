@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from litestar import Request, Response, get
+from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromQuery, HeaderParameter, QueryParameter
 
 from ticketing import dashboards, events, seats
@@ -19,6 +20,10 @@ Status = Literal["draft", "published", "cancelled", "ended"]
 SectionName = Annotated[str | None, QueryParameter(description="Only this section.")]
 IfNoneMatch = Annotated[str | None, HeaderParameter(name="If-None-Match")]
 SEARCH_LENGTH_MAX = 200
+
+_CONDITIONAL_RESPONSES = problems.documented(NotFound) | {
+    304: ResponseSpec(data_container=None, description="The client has the present state")
+}
 
 _encoder = msgspec.json.Encoder()
 
@@ -82,7 +87,7 @@ async def get_event(request: Request[Any, Any, Any], event_id: EventId) -> answe
 @get(
     "/events/{eventId:str}/seats",
     summary="Layout and state of the seats",
-    responses=problems.documented(NotFound),
+    responses=_CONDITIONAL_RESPONSES,
 )
 async def get_seats(
     request: Request[Any, Any, Any],
@@ -98,7 +103,7 @@ async def get_seats(
 @get(
     "/events/{eventId:str}/availability",
     summary="State of the seats, one character a seat",
-    responses=problems.documented(NotFound),
+    responses=_CONDITIONAL_RESPONSES,
 )
 async def get_availability(
     request: Request[Any, Any, Any],
