@@ -59,28 +59,41 @@ async def _confirm_free(database: Database, order: Document, now: datetime) -> D
     return await orders.find(database, order["_id"], order["fanId"])
 
 
-async def release_hold(database: Database, hold_id: str, fan_id: str, *, now: datetime) -> None:
+async def release_hold(
+    database: Database, hold_id: str, fan_id: str, *, now: datetime
+) -> list[str]:
     """Release a hold and expire the order that waits for its payment. Doing it again is no error.
+
+    Returns the seats it had.
 
     The seats go first: `orders.place` relies on that order.
     """
-    await holds.release(database, hold_id, fan_id)
+    released = await holds.release(database, hold_id, fan_id)
     await orders.expire_for_hold(database, hold_id, now)
+    return released
 
 
 # --- Payment notices ---------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Receipt:
+    """What a notice did, and the order it was about as it was before, if there is one."""
+
+    outcome: str
+    order: Document | None
+
+
 async def receive(
     database: Database, notices: Sequence[Notice], *, now: datetime
-) -> list[str | Exception]:
-    """Let each notice have its effect, once; answer each with its outcome or what went wrong.
+) -> list[Receipt | Exception]:
+    """Let each notice have its effect, once; answer each with its receipt or what went wrong.
 
     Outcomes: `confirmed`, `refunded`, `failed`, `repeated`, `ignored` (a failure after success),
     `unknown` (kept, but no such payment). Durable on a majority when this returns. An exception in
     a notice's place means that nothing was recorded and the provider should send it again.
     """
-    outcomes: dict[int, str | Exception] = {}
+    outcomes: dict[int, Receipt | Exception] = {}
     waiting = dict(enumerate(notices))
     while waiting:
         # Two notices of one payment or with one id must see each other's effect, so the second
@@ -100,13 +113,13 @@ async def receive(
 
 async def _receive_group(
     database: Database, group: dict[int, Notice], now: datetime
-) -> dict[int, str | Exception]:
+) -> dict[int, Receipt | Exception]:
     try:
         return dict(await _receive_in_one(database, group, now))
     except Exception as error:  # noqa: BLE001
         if len(group) > 1:
             # An error is given only to the notice that causes it, so each is tried alone.
-            alone: dict[int, str | Exception] = {}
+            alone: dict[int, Receipt | Exception] = {}
             for index, notice in group.items():
                 alone |= await _receive_group(database, {index: notice}, now)
             return alone
@@ -115,10 +128,10 @@ async def _receive_group(
 
 async def _receive_in_one(
     database: Database, group: dict[int, Notice], now: datetime
-) -> dict[int, str]:
+) -> dict[int, Receipt]:
     await _lapse_in_the_way(database, group.values(), now)
 
-    async def body(session: Session) -> dict[int, str]:
+    async def body(session: Session) -> dict[int, Receipt]:
         work = _Work(now)
         ids = [_notice_id(notice) for notice in group.values()]
         known = {
@@ -130,10 +143,10 @@ async def _receive_in_one(
         by_payment = await orders.by_payment(
             database, [notice.payment_id for notice in group.values()], session
         )
-        outcomes: dict[int, str] = {}
+        outcomes: dict[int, Receipt] = {}
         for index, notice in group.items():
             if _notice_id(notice) in known:
-                outcomes[index] = "repeated"
+                outcomes[index] = Receipt("repeated", None)
                 continue
             order = by_payment.get(notice.payment_id)
             outcome = (
@@ -141,7 +154,7 @@ async def _receive_in_one(
                 if order is None
                 else await _decide(database, work, order, notice, session)
             )
-            outcomes[index] = outcome
+            outcomes[index] = Receipt(outcome, order)
             work.notices.append(
                 {
                     "_id": _notice_id(notice),

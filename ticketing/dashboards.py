@@ -15,7 +15,7 @@ from typing import Any
 from bson.timestamp import Timestamp
 from pymongo import ReplaceOne
 
-from ticketing import mongo, orders, seats
+from ticketing import boards, mongo, orders, seats
 from ticketing.errors import NotFound
 from ticketing.mongo import Database, Document, Session
 
@@ -166,10 +166,14 @@ async def apply(
         found = database.dashboards.find({"_id": {"$in": list(tally)}}, session=session)
         stored = await found.to_list(len(tally))
         if stored:
+            fresh = [counted(old, tally[old["_id"]], now) for old in stored]
             await database.dashboards.bulk_write(
+                [ReplaceOne({"_id": new["_id"]}, new) for new in fresh], session=session
+            )
+            await database.seat_changes.insert_many(
                 [
-                    ReplaceOne({"_id": old["_id"]}, counted(old, tally[old["_id"]], now))
-                    for old in stored
+                    boards.record(new["_id"], new["version"], tally[new["_id"]].ordinals, now)
+                    for new in fresh
                 ],
                 session=session,
             )
@@ -184,6 +188,8 @@ class Moves:
 
     seats: list[tuple[int, str, str]] = field(default_factory=list)
     """Seats that moved: the section's place in the event, the status before, the status now."""
+    ordinals: list[tuple[int, str]] = field(default_factory=list)
+    """The same seats for the boards: the place in the plan and the status now."""
     orders: list[tuple[str | None, str]] = field(default_factory=list)
     """Orders that moved: the status before (None for a new one), the status now."""
     holds_created: int = 0
@@ -216,8 +222,10 @@ async def _tally(
         identifier = change["documentKey"]["_id"]
         event_id = identifier.partition(":")[0]
         if event_id in tally:
-            section = layouts[event_id].section_at(seats.ordinal_of(identifier))
-            _move_seat(tally[event_id], section, change["updateDescription"])
+            ordinal = seats.ordinal_of(identifier)
+            description = change["updateDescription"]
+            _move_seat(tally[event_id], layouts[event_id].section_at(ordinal), description)
+            tally[event_id].ordinals.append((ordinal, description["updatedFields"]["status"]))
     for change in by_collection["orders"]:
         order = changed_orders.get(change["documentKey"]["_id"])
         if order is not None and order["eventId"] in tally:
@@ -501,13 +509,19 @@ async def rebuild(database: Database, now: datetime) -> int:
                 EVENTS_PER_READ_MAX
             )
         }
-        writes = []
+        writes, records = [], []
         for dashboard in fresh:
             old = stored.get(dashboard["_id"])
-            kept = {"holds": old["holds"], "version": old["version"] + 1} if old else {}
+            # One version is left out, so that the boards see a gap and read the seats themselves.
+            kept = {"holds": old["holds"], "version": old["version"] + 2} if old else {}
+            records.append(boards.record(dashboard["_id"], (dashboard | kept)["version"], (), now))
             writes.append(ReplaceOne({"_id": dashboard["_id"]}, dashboard | kept, upsert=True))
         if writes:
             await database.dashboards.bulk_write(writes, session=session)
+            await database.seat_changes.delete_many(
+                {"_id": {"$in": [record["_id"] for record in records]}}, session=session
+            )
+            await database.seat_changes.insert_many(records, session=session)
 
     await mongo.transaction(database, body)
     return len(fresh)

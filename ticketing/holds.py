@@ -20,6 +20,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from ticketing import adjoining, events, identifiers, seats
+from ticketing.boards import Board, Boards
 from ticketing.clock import seconds
 from ticketing.errors import IdempotencyKeyReused, Invalid, NotFound, Refusal
 from ticketing.mongo import Database, Document
@@ -31,6 +32,8 @@ SEATS_PER_HOLD_MAX = 50
 ATTEMPTS_MAX = 12
 BACK_OFF_SECONDS_MAX = 0.05
 FAN_SEATS_READ_MAX = 2_000
+# After so many collisions a board is too far behind to be of use.
+BOARD_TRIES_MAX = 4
 
 
 class SeatsUnavailable(Refusal):
@@ -203,13 +206,21 @@ class _Attempt:
 
 
 async def place(
-    database: Database, requests: Sequence[HoldRequest], *, hold_seconds: int, now: datetime
+    database: Database,
+    requests: Sequence[HoldRequest],
+    *,
+    hold_seconds: int,
+    now: datetime,
+    boards: Boards | None = None,
 ) -> list[Hold | Refusal]:
     """Place each hold wholly or not at all; answer each with the hold or the reason against it.
 
     The requests are settled as if one came after the other, in some order; a refused one leaves
     nothing behind. The checks come in this order: the event, its sale window, the seats' names,
     the key, the limit per fan, the seats.
+
+    Where a request names no seats, `boards` say which are likely to be free, without a look at the
+    database; without them, and where they do not know of enough, the seats are read.
     """
     on_sale = await _events(database, {request.event_id for request in requests})
     outcomes: list[Hold | Refusal | None] = []
@@ -230,7 +241,7 @@ async def place(
     everybody = list(waiting)
     until = now + seconds(hold_seconds)
     while waiting:
-        waiting = await _round(database, waiting, now, until)
+        waiting = await _round(database, boards, waiting, now, until)
         for attempt in waiting:
             if attempt.tries == ATTEMPTS_MAX:
                 attempt.outcome = _gave_up(attempt)
@@ -281,7 +292,11 @@ def _check_names(event: Document, request: HoldRequest) -> None:
 
 
 async def _round(
-    database: Database, attempts: list[_Attempt], now: datetime, until: datetime
+    database: Database,
+    boards: Boards | None,
+    attempts: list[_Attempt],
+    now: datetime,
+    until: datetime,
 ) -> list[_Attempt]:
     """Try what can be tried together, at least one; returns those that should be tried again."""
     fans_seats = await _fans_seats(database, attempts)
@@ -303,7 +318,7 @@ async def _round(
                 continue
             _check_limit(attempt, have[attempt.fan])
             wanted = attempt.request.seat_ids or await _choose(
-                database, attempt, plans, claimed, now
+                database, boards, attempt, plans, claimed, now
             )
         except Refusal as refusal:
             attempt.outcome = refusal
@@ -452,6 +467,7 @@ class _Plan:
 
 async def _choose(
     database: Database,
+    boards: Boards | None,
     attempt: _Attempt,
     plans: dict[tuple[str, str | None], _Plan],
     claimed: set[str],
@@ -464,6 +480,10 @@ async def _choose(
     """
     request, event = attempt.request, attempt.event
     section = section_of(event, request.section) if request.section is not None else None
+    if boards is not None and attempt.tries < BOARD_TRIES_MAX:
+        board = await boards.get(request.event_id)
+        if chosen := _choose_from_board(board, attempt, claimed):
+            return chosen
     if section is not None and not request.best_available:
         return await _choose_any(database, attempt, section, claimed, now)
     key = (request.event_id, request.section)
@@ -474,6 +494,25 @@ async def _choose(
     if available < request.quantity:
         raise NotEnoughSeats(available)
     left = ((seat, row, free and seat not in claimed) for seat, row, free in plan.places)
+    return adjoining.choose(left, request.quantity, spread=attempt.tries, rng=random)
+
+
+def _choose_from_board(board: Board, attempt: _Attempt, claimed: set[str]) -> list[str] | None:
+    """Seats that the board takes for free; None if it does not know of enough.
+
+    Then the seats themselves must be asked: an overdue hold is free to the next buyer, and the
+    board may be a moment behind.
+    """
+    request = attempt.request
+    section = next((part for part in board.sections if part.name == request.section), None)
+    if section is not None and not request.best_available:
+        ordinals = board.any_free(section, request.quantity + len(claimed), random)
+        found = [seats.seat_id(board.event_id, ordinal) for ordinal in ordinals]
+        free = [seat for seat in found if seat not in claimed][: request.quantity]
+        return free if len(free) == request.quantity else None
+    if board.free_count(section) < request.quantity + len(claimed):
+        return None
+    left = ((seat, row, free and seat not in claimed) for seat, row, free in board.places(section))
     return adjoining.choose(left, request.quantity, spread=attempt.tries, rng=random)
 
 
@@ -526,10 +565,13 @@ async def _choose_any(
 # --- Letting go --------------------------------------------------------------------------------
 
 
-async def release(database: Database, hold_id: str, fan_id: str) -> None:
-    """Put the hold's seats back on sale at once; a hold that is over stays over.
+async def release(database: Database, hold_id: str, fan_id: str) -> list[str]:
+    """Put the hold's seats back on sale at once and return them; a hold that is over stays over.
 
     Raises NotFound for another fan's hold. Seats that were sold meanwhile stay sold.
     """
     event_of(hold_id, fan_id)
-    await seats.let_go(database, [hold_id], "released")
+    held = [seat for seat in await seats_of(database, [hold_id]) if seat["status"] == "held"]
+    if held:
+        await seats.let_go(database, [hold_id], "released")
+    return [seat["_id"] for seat in held]

@@ -15,7 +15,8 @@ from ticketing.settings import Settings
 CHANGES_PER_BATCH_MAX = 1_000
 BATCH_SECONDS_MAX = 0.05
 AWAIT_MILLISECONDS = 100
-IDLE_SAVE_SECONDS = 10.0
+# Readers tell by the age of the saved place whether the worker lives.
+IDLE_SAVE_SECONDS = 1.0
 BACK_OFF_SECONDS_MAX = 5.0
 # The place in the stream is of no use any more: its history is gone, or it can't be read. The
 # same token would fail for ever, so it is thrown away with a recount.

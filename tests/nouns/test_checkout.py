@@ -61,8 +61,12 @@ def notice(placed: Document, kind: str = "payment.succeeded", **changes) -> Noti
     return Notice(**(values | changes))
 
 
-async def receive(database: Database, *notices: Notice, now=NOW) -> list:
-    return await checkout.receive(database, notices, now=now)
+async def receive(database: Database, *notices: Notice, now=NOW) -> list[str]:
+    receipts = await checkout.receive(database, notices, now=now)
+    for receipt in receipts:
+        if isinstance(receipt, Exception):
+            raise receipt
+    return [receipt.outcome for receipt in receipts]
 
 
 async def current(database: Database, placed: Document) -> Document:

@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import timedelta
 
 from tests.conftest import NOW, gather_bounded, put_on_sale
-from tests.nouns.test_checkout import current, notice, ordered
+from tests.nouns.test_checkout import current, notice, ordered, receive
 from ticketing import checkout, events, holds, invariants, orders, seats
 from ticketing.holds import Hold, HoldRequest, LimitExceeded, NotEnoughSeats, SeatsUnavailable
 from ticketing.mongo import Database
@@ -63,7 +63,7 @@ async def test_overlapping_requests_for_four_seats_until_sold_out(database: Data
                 (order,) = await checkout.place_orders(
                     database, [OrderRequest(f"fan_{fan}", outcome.hold_id)], now=NOW
                 )
-                assert await checkout.receive(database, [notice(order)], now=NOW) == ["confirmed"]
+                assert await receive(database, notice(order), now=NOW) == ["confirmed"]
             else:
                 assert isinstance(outcome, SeatsUnavailable | LimitExceeded), outcome
 
@@ -141,7 +141,7 @@ async def test_expiry_against_confirmation_at_the_same_instant(database: Databas
         placed = await ordered(database, sale, f"fan_{n}", n)
         rival = HoldRequest(sale.event_id, f"rival_{n}", sale.seats(n))
         results = await asyncio.gather(
-            checkout.receive(database, [notice(placed)], now=LATER),
+            receive(database, notice(placed), now=LATER),
             release.sweep(database, LATER),
             place(database, rival, now=LATER),
         )
@@ -164,7 +164,7 @@ async def test_the_same_payment_delivered_twenty_times_in_parallel(database: Dat
 
     async def deliver(n: int) -> object:
         sent = same if n < 10 else others[n - 10]
-        return (await checkout.receive(database, [sent], now=NOW))[0]
+        return (await receive(database, sent, now=NOW))[0]
 
     outcomes = Counter(await gather_bounded(20, deliver))
     assert outcomes == {"confirmed": 1, "repeated": 19}
@@ -180,8 +180,8 @@ async def test_success_and_failure_of_one_payment_at_once(database: Database) ->
     for n in range(8):
         placed = await ordered(database, sale, f"fan_{n}", n)
         await asyncio.gather(
-            checkout.receive(database, [notice(placed)], now=NOW),
-            checkout.receive(database, [notice(placed, "payment.failed")], now=NOW),
+            receive(database, notice(placed), now=NOW),
+            receive(database, notice(placed, "payment.failed"), now=NOW),
         )
         after = await current(database, placed)
         assert (after["status"], after["payment"]["status"]) == ("confirmed", "succeeded")
@@ -217,7 +217,7 @@ async def test_a_hold_released_while_it_is_ordered_leaves_no_waiting_order(
 async def test_cancelling_twice_at_once_refunds_once(database: Database) -> None:
     sale = await put_on_sale(database)
     placed = await ordered(database, sale, "fan_a", 1, 2)
-    await checkout.receive(database, [notice(placed)], now=NOW)
+    await receive(database, notice(placed), now=NOW)
     outcomes = await gather_bounded(
         8, lambda _: checkout.cancel(database, placed["_id"], "fan_a", now=NOW)
     )

@@ -10,6 +10,8 @@ from ticketing.api.deliveries import Deliveries
 from ticketing.api.metrics import Metrics
 from ticketing.api.readiness import Readiness
 from ticketing.api.watching import Watching
+from ticketing.boards import Boards
+from ticketing.checkout import Receipt
 from ticketing.errors import Refusal
 from ticketing.gateway import Notice
 from ticketing.group_commit import GroupCommit
@@ -35,6 +37,7 @@ class Services:
         self.metrics = Metrics()
         self.readiness = Readiness(client.database)
         self.watching = Watching(client.database, self.metrics)
+        self.boards = Boards(client.database)
         self.holds: GroupCommit[HoldRequest, Hold | Refusal] = GroupCommit(
             self._place_holds, group_size_max=GROUP_SIZE_MAX, queue_size_max=QUEUE_SIZE_MAX
         )
@@ -43,7 +46,7 @@ class Services:
             group_size_max=TRANSACTION_GROUP_SIZE_MAX,
             queue_size_max=QUEUE_SIZE_MAX,
         )
-        self.notices: GroupCommit[Notice, str | Exception] = GroupCommit(
+        self.notices: GroupCommit[Notice, Receipt | Exception] = GroupCommit(
             self._receive,
             group_size_max=TRANSACTION_GROUP_SIZE_MAX,
             queue_size_max=QUEUE_SIZE_MAX,
@@ -60,17 +63,41 @@ class Services:
         await self.deliveries.close()
         for group in (self.holds, self.orders, self.notices):
             await group.drain()
+        await self.boards.close()
+
+    # What this process has done shows on its boards at once, ahead of the change stream.
 
     async def _place_holds(self, requests: Sequence[HoldRequest]) -> list[Hold | Refusal]:
-        return await holds.place(
-            self.database, requests, hold_seconds=self.settings.hold_seconds, now=clock.now()
+        outcomes = await holds.place(
+            self.database,
+            requests,
+            hold_seconds=self.settings.hold_seconds,
+            now=clock.now(),
+            boards=self.boards,
         )
+        for outcome in outcomes:
+            if isinstance(outcome, Hold):
+                held = [seat["_id"] for seat in outcome.seats]
+                self.boards.mark(outcome.event_id, held, "held")
+        return outcomes
 
     async def _place_orders(self, requests: Sequence[OrderRequest]) -> list[Document | Refusal]:
-        return await checkout.place_orders(self.database, requests, now=clock.now())
+        outcomes = await checkout.place_orders(self.database, requests, now=clock.now())
+        for outcome in outcomes:
+            if not isinstance(outcome, Refusal) and outcome["status"] == "confirmed":
+                self.mark_order(outcome, "sold")
+        return outcomes
 
-    async def _receive(self, notices: Sequence[Notice]) -> list[str | Exception]:
-        return await checkout.receive(self.database, notices, now=clock.now())
+    async def _receive(self, notices: Sequence[Notice]) -> list[Receipt | Exception]:
+        outcomes = await checkout.receive(self.database, notices, now=clock.now())
+        for outcome in outcomes:
+            if isinstance(outcome, Receipt) and outcome.outcome == "confirmed" and outcome.order:
+                self.mark_order(outcome.order, "sold")
+        return outcomes
+
+    def mark_order(self, order: Document, status: str) -> None:
+        """Show on the board what became of an order's seats."""
+        self.boards.mark(order["eventId"], [seat["seatId"] for seat in order["seats"]], status)
 
 
 def services_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Services:
