@@ -223,6 +223,7 @@ def test_counters_are_exact_after_the_changes_worker_was_killed_in_the_middle_of
             going = [fans.submit(go, ordinal) for ordinal in range(first, first + 20)]
             going[7].result()
             worker = changes_worker(service)
+            assert worker
             os.kill(worker, signal.SIGKILL)
             assert not all(one.done() for one in going)
             for one in going:

@@ -1,11 +1,14 @@
-"""What README.md tells a person to type works as it stands there."""
+"""What README.md tells a person to type works as it stands there, and what docs/ names is there."""
 
 import re
 import shlex
 import subprocess
+import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 from tests.journeys.conftest import REPOSITORY, Service, plain_environment
+from ticketing.settings import Settings
 
 TEXT = (REPOSITORY / "README.md").read_text()
 
@@ -53,3 +56,55 @@ def test_every_link_leads_somewhere() -> None:
     for page in pages:
         for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / Path(link)).exists(), (page, link)
+
+
+# --- The other pages ---------------------------------------------------------------------------
+
+PAGES = {page: page.read_text() for page in (REPOSITORY / "docs").rglob("*.md")}
+
+
+def test_the_settings_are_those_of_the_program_with_their_defaults() -> None:
+    rows = re.findall(r"^\| `(TICKETING_\w+)` \| (.*?) \|", docs("operations"), re.MULTILINE)
+    kept = {"public_url": "`http://HOST:PORT`"} | dict.fromkeys(
+        ("jwt_secret", "payment_webhook_secret"), "development only"
+    )
+    assert rows == [
+        (f"TICKETING_{field.name.upper()}", kept.get(field.name, f"`{field.default}`"))
+        for field in fields(Settings)
+    ]
+
+
+def test_what_a_page_names_is_there() -> None:
+    tests = "".join(file.read_text() for file in (REPOSITORY / "tests").rglob("test_*.py"))
+    for page, text in PAGES.items():
+        named = re.findall(r"`((?:tests|ticketing|indexes|scripts|workers)/[\w./]+)`", text)
+        assert [path for path in named if not (REPOSITORY / path).exists()] == [], page
+        rules = re.findall(r"`(test_\w+)`", text)
+        assert [rule for rule in rules if f"def {rule}(" not in tests] == [], page
+
+
+def test_the_modules_are_in_the_order_that_is_checked() -> None:
+    table = docs("architecture").partition("| --- | --- |\n")[2].partition("\n\n")[0]
+    told = [re.findall(r"`(\w+)`", row.split("|")[1]) for row in table.splitlines()]
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    (contract,) = [
+        one for one in project["tool"]["importlinter"]["contracts"] if one.get("exhaustive")
+    ]
+    checked = [re.findall(r"\w+", layer) for layer in reversed(contract["layers"])]
+    place = {module: index for index, layer in enumerate(checked) for module in layer}
+    assert sorted(place) == sorted(module for row in told for module in row)
+    assert [place[row[0]] for row in told] == sorted(place[row[0]] for row in told)
+    assert all(len({place[module] for module in row}) == 1 for row in told if "web" not in row)
+
+
+def test_every_decision_says_why_what_follows_and_what_enforces_it() -> None:
+    folder = REPOSITORY / "docs" / "decisions"
+    listed = re.findall(r"\]\(([\w-]+\.md)\)", (folder / "README.md").read_text())
+    assert sorted([*listed, "README.md"]) == sorted(page.name for page in folder.iterdir())
+    for name in listed:
+        headings = re.findall(r"^## (.*)$", (folder / name).read_text(), re.MULTILINE)
+        assert headings == ["Context", "Decision", "Consequences", "What enforces it"], name
+
+
+def docs(name: str) -> str:
+    return PAGES[REPOSITORY / "docs" / f"{name}.md"]
