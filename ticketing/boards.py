@@ -199,6 +199,10 @@ class Boards:
         self.behind = False
         """Whether the changes worker is so far behind that boards are read from the seats."""
 
+    def known(self, event_id: str) -> Board | None:
+        """The board if it was loaded already, however old: for what never changes of an event."""
+        return self._boards.get(event_id)
+
     async def get(self, event_id: str) -> Board:
         """The event's board, right as of now or a moment ago; loaded first where it must be.
 

@@ -77,7 +77,7 @@ def read_notice(key: bytes, headers: Mapping[str, str], body: bytes, now: dateti
     try:
         notice = msgspec.json.decode(body, type=_Body)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise Invalid([("", "is not a payment notice")]) from None
+        raise Invalid([("body", "is not a payment notice")]) from None
     data = notice.data
     return Notice(
         SANDBOX, notice_id, notice.type, data.payment_id, data.order_id, data.amount, data.currency

@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, ClassVar
 
 from ticketing import adjoining, events, identifiers, seats
@@ -195,7 +196,7 @@ class _Attempt:
     tries: int = 0
     outcome: Hold | Refusal | None = None
 
-    @property
+    @cached_property
     def hold_id(self) -> str:
         body = identifiers.digest(self.request.body, "\n".join(self.request.seat_ids))
         return self.key_prefix + body[:16]
@@ -302,6 +303,7 @@ async def _round(
     fans_seats = await _fans_seats(database, attempts)
     again: list[_Attempt] = []
     trying: list[_Attempt] = []
+    trying_ids: set[str] = set()
     deferred: list[_Attempt] = []
     claimed: set[str] = set()
     plans: dict[tuple[str, str | None], _Plan] = {}
@@ -310,7 +312,7 @@ async def _round(
         mine = fans_seats[attempt.fan]
         have.setdefault(attempt.fan, sum(_counts(seat, now) for seat in mine))
         try:
-            if any(other.hold_id == attempt.hold_id for other in trying):
+            if attempt.hold_id in trying_ids:
                 deferred.append(attempt)  # The same request twice in a group is its own retry.
                 continue
             if replayed := _replayed(attempt, mine, now):
@@ -333,6 +335,7 @@ async def _round(
         have[attempt.fan] += len(attempt.wanted)
         attempt.tries += 1
         trying.append(attempt)
+        trying_ids.add(attempt.hold_id)
     if trying:
         again += await _settle(database, trying, now, until)
     won = {

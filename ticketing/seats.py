@@ -62,7 +62,7 @@ def _plan(event: Document) -> Iterator[Document]:
     """Every seat of the event in plan order, all available."""
     for section in event["sections"]:
         ordinal = section["firstOrdinal"]
-        for row, number in _places(section):
+        for row, number in places(section):
             yield {
                 "_id": seat_id(event["_id"], ordinal),
                 "eventId": event["_id"],
@@ -78,7 +78,8 @@ def _plan(event: Document) -> Iterator[Document]:
             ordinal += 1
 
 
-def _places(section: Document) -> Iterator[tuple[str | None, str | None]]:
+def places(section: Document) -> Iterator[tuple[str | None, str | None]]:
+    """The row and the number of each of a section's seats, in plan order; None where unnumbered."""
     if section["kind"] == "general":
         yield from ((None, None) for _ in range(section["seatCount"]))
         return

@@ -13,6 +13,12 @@ _DEVELOPMENT_WEBHOOK_SECRET = (
     "whsec_" + base64.b64encode(b"development-only-webhook-secret!").decode()
 )
 
+_CHOICES = {
+    "mode": ("development", "production"),
+    "mongo_driver": ("pymongo", "motor"),
+    "sandbox_payments": ("", "on", "off"),
+}
+
 
 class SettingsError(Exception):
     """A setting is missing or unusable; the text names it and says what to do."""
@@ -33,6 +39,7 @@ class Settings:
     jwt_issuer: str = "ticketing"
     jwt_audience: str = "ticketing"
     payment_webhook_secret: str = ""
+    sandbox_payments: str = ""
     hold_seconds: int = 600
     release_interval_seconds: float = 1.0
 
@@ -53,10 +60,10 @@ class Settings:
 
 
 def _checked(settings: Settings) -> Settings:
-    if settings.mode not in ("development", "production"):
-        raise SettingsError("TICKETING_MODE must be development or production.")
-    if settings.mongo_driver not in ("pymongo", "motor"):
-        raise SettingsError("TICKETING_MONGO_DRIVER must be pymongo or motor.")
+    for name, choices in _CHOICES.items():
+        if getattr(settings, name) not in choices:
+            named = " or ".join(choice for choice in choices if choice)
+            raise SettingsError(f"TICKETING_{name.upper()} must be {named}.")
     if not 0 < settings.port < 65536:
         raise SettingsError("TICKETING_PORT must be a port number from 1 to 65535.")
     if not 1 <= settings.hold_seconds <= 86_400:
@@ -64,7 +71,10 @@ def _checked(settings: Settings) -> Settings:
     if not 0.05 <= settings.release_interval_seconds <= 60:
         raise SettingsError("TICKETING_RELEASE_INTERVAL_SECONDS must be from 0.05 to 60.")
     completed = {
-        "public_url": settings.public_url.rstrip("/") or f"http://{settings.host}:{settings.port}"
+        # The sandbox takes no money: in production somebody must have asked for it.
+        "sandbox_payments": settings.sandbox_payments
+        or ("on" if settings.mode == "development" else "off"),
+        "public_url": settings.public_url.rstrip("/") or f"http://{settings.host}:{settings.port}",
     }
     for name, development in (
         ("jwt_secret", _DEVELOPMENT_JWT_SECRET),

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.routes.conftest import Api, Json, assert_invalid, assert_problem
 from ticketing import clock, gateway
+from ticketing.api.application import create_application
 from ticketing.api.deliveries import Deliveries, Notice
 from ticketing.settings import webhook_key
 
@@ -178,5 +180,18 @@ async def test_a_notice_body_that_is_too_large_is_refused_before_it_is_read(api:
     assert_problem(refused, 413, None)
 
 
-async def test_a_body_of_the_wrong_kind_names_no_path_of_ours(api: Api) -> None:
-    assert_invalid(await deliver(api, b"{}"), "")
+async def test_a_body_that_is_no_notice_is_named(api: Api) -> None:
+    assert_invalid(await deliver(api, b"{}"), "body")
+
+
+async def test_the_sandbox_does_not_exist_where_it_is_switched_off(api: Api) -> None:
+    event_id = await api.sale()
+    order = await api.order(event_id, 0)
+    off = create_application(replace(api.settings, sandbox_payments="off"))
+    transport = httpx.ASGITransport(off)
+    async with (
+        off.lifespan(),
+        httpx.AsyncClient(transport=transport, base_url="http://off") as http,
+    ):
+        paid = await http.post(f"/v1/sandbox/payments/{order['paymentId']}/pay")
+    assert paid.status_code == 404

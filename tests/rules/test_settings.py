@@ -19,6 +19,14 @@ def test_production_with_its_secrets_starts() -> None:
     assert settings.jwt_secret == "s" * 32
 
 
+def test_the_sandbox_that_takes_no_money_is_off_in_production_unless_asked_for() -> None:
+    production = {"TICKETING_MODE": "production", **SECRETS}
+    assert Settings.from_environment({}).sandbox_payments == "on"
+    assert Settings.from_environment(production).sandbox_payments == "off"
+    asked = Settings.from_environment(production | {"TICKETING_SANDBOX_PAYMENTS": "on"})
+    assert asked.sandbox_payments == "on"
+
+
 @pytest.mark.parametrize("missing", list(SECRETS))
 def test_production_without_a_secret_does_not_start(missing: str) -> None:
     environment = {"TICKETING_MODE": "production", **SECRETS, missing: ""}
@@ -30,6 +38,7 @@ def test_production_without_a_secret_does_not_start(missing: str) -> None:
     ("name", "value"),
     [
         ("MODE", "prod"),
+        ("SANDBOX_PAYMENTS", "true"),
         ("MONGO_DRIVER", "mysql"),
         ("PORT", "0"),
         ("PORT", "http"),

@@ -10,7 +10,6 @@ from ticketing.clock import rfc3339
 from ticketing.holds import Hold as DomainHold
 from ticketing.mongo import Document
 from ticketing.pages import Page as DomainPage
-from ticketing.seats import STATE_LETTERS
 
 # An instant as text: RFC 3339, UTC, `Z`.
 Instant: TypeAlias = str
@@ -180,57 +179,6 @@ def _seat_counts(counts: Document) -> SeatCounts:
     return SeatCounts(
         counts["total"], counts["available"], counts["held"], counts["sold"], counts["blocked"]
     )
-
-
-def seat_map(
-    event_document: Document, sections: list[Document], seats: list[Document], version: int
-) -> SeatMap:
-    """The layout and state of these sections, whose seats follow each other in plan order."""
-    currency = event_document["currency"]
-    return SeatMap(
-        event_document["_id"],
-        version,
-        [
-            SeatSection(
-                section["name"],
-                section["priceCategory"],
-                Money(section["price"], currency),
-                [
-                    Seat(seat["_id"], seat["row"], seat["number"], seat["status"])
-                    for seat in section_seats
-                ],
-            )
-            for section, section_seats in _by_section(sections, seats)
-        ],
-    )
-
-
-def availability(
-    event_document: Document, sections: list[Document], seats: list[Document], version: int
-) -> Availability:
-    """The compact form of the same."""
-    return Availability(
-        event_document["_id"],
-        version,
-        [
-            SectionStates(
-                section["name"], "".join([STATE_LETTERS[seat["status"]] for seat in section_seats])
-            )
-            for section, section_seats in _by_section(sections, seats)
-        ],
-    )
-
-
-def _by_section(
-    sections: list[Document], seats: list[Document]
-) -> list[tuple[Document, list[Document]]]:
-    parts = []
-    begin = 0
-    for section in sections:
-        end = begin + section["seatCount"]
-        parts.append((section, seats[begin:end]))
-        begin = end
-    return parts
 
 
 # --- Holds and orders ---------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def create_application(
             fan.router,
             organiser.router,
             provider.router,
-            sandbox.router,
+            *([sandbox.router] if chosen.sandbox_payments == "on" else []),
             health.router,
             live.watch_dashboard,
             openapi.get_description,

@@ -64,9 +64,12 @@ async def get_hold(request: Request[Any, Any, Any], hold_id: HoldId) -> answers.
 )
 async def release_hold(request: Request[Any, Any, Any], hold_id: HoldId) -> None:
     """Its seats are available at once. Releasing it again changes nothing."""
-    await checkout.release_hold(
-        services_of(request).database, hold_id, request.user.subject, now=clock.now()
+    services = services_of(request)
+    released = await checkout.release_hold(
+        services.database, hold_id, request.user.subject, now=clock.now()
     )
+    if released:
+        services.boards.mark(holds.event_of(hold_id, request.user.subject), released, "available")
 
 
 @post(
@@ -112,6 +115,7 @@ async def cancel_order(request: Request[Any, Any, Any], order_id: OrderId) -> an
     cancelled = await checkout.cancel(
         services.database, order_id, request.user.subject, now=clock.now()
     )
+    services.mark_order(cancelled, "available")
     return answers.order(cancelled, services.settings.public_url)
 
 

@@ -1,31 +1,28 @@
 """What everybody may see: events, their seats, and what is still available."""
 
-import hashlib
 from typing import Annotated, Any, Literal
 
-import msgspec
 from litestar import Request, Response, get
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromQuery, HeaderParameter, QueryParameter
 
-from ticketing import dashboards, events, seats
+from ticketing import dashboards, events
 from ticketing.api import answers, auth, problems
 from ticketing.api.parameters import PAGE_SIZE, Cursor, EventId, Limit, instant
 from ticketing.api.routing import Router
+from ticketing.api.seat_maps import Ready, accepted_encoding
 from ticketing.api.services import services_of
-from ticketing.errors import Invalid, NotFound
-from ticketing.mongo import Document
+from ticketing.errors import NotFound
 
 Status = Literal["draft", "published", "cancelled", "ended"]
 SectionName = Annotated[str | None, QueryParameter(description="Only this section.")]
 IfNoneMatch = Annotated[str | None, HeaderParameter(name="If-None-Match")]
+AcceptEncoding = Annotated[str, HeaderParameter(name="Accept-Encoding")]
 SEARCH_LENGTH_MAX = 200
 
 _CONDITIONAL_RESPONSES = problems.documented(NotFound) | {
     304: ResponseSpec(data_container=None, description="The client has the present state")
 }
-
-_encoder = msgspec.json.Encoder()
 
 
 @get(
@@ -94,10 +91,14 @@ async def get_seats(
     event_id: EventId,
     section: SectionName = None,
     if_none_match: IfNoneMatch = None,
+    accept_encoding: AcceptEncoding = "",
 ) -> Response[answers.SeatMap]:
     """Every seat in plan order. Answers 304 to an `If-None-Match` of the present state."""
-    event, sections, found, version = await _read(request, event_id, section)
-    return _conditional(answers.seat_map(event, sections, found, version), if_none_match)
+    await _see(request, event_id)
+    maps = services_of(request).seat_maps
+    return _conditional(
+        await maps.seats(event_id, section, accepted_encoding(accept_encoding)), if_none_match
+    )
 
 
 @get(
@@ -110,38 +111,47 @@ async def get_availability(
     event_id: EventId,
     section: SectionName = None,
     if_none_match: IfNoneMatch = None,
+    accept_encoding: AcceptEncoding = "",
 ) -> Response[answers.Availability]:
     """The compact form of the seats, in the same order. Answers 304 likewise."""
-    event, sections, found, version = await _read(request, event_id, section)
-    return _conditional(answers.availability(event, sections, found, version), if_none_match)
+    await _see(request, event_id)
+    maps = services_of(request).seat_maps
+    return _conditional(
+        await maps.availability(event_id, section, accepted_encoding(accept_encoding)),
+        if_none_match,
+    )
 
 
-async def _read(
-    request: Request[Any, Any, Any], event_id: str, section_name: str | None
-) -> tuple[Document, list[Document], list[Document], int]:
-    database = services_of(request).database
-    event = await events.visible(database, event_id, request.user)
-    sections = [section for section in event["sections"] if section_name in (None, section["name"])]
-    if not sections:
-        raise Invalid([("section", "is not a section of this event")])
-    # The version is read before the seats: the seats may be newer than it says, never older.
-    version = (await dashboards.find(database, event_id))["version"]
-    found = await seats.read(database, event, None if section_name is None else sections[0])
-    return event, sections, found, version
+async def _see(request: Request[Any, Any, Any], event_id: str) -> None:
+    """Raise NotFound where the caller may not see the event.
+
+    An event that was published stays visible for good, so its board is enough to know; only for a
+    draft the database is asked each time.
+    """
+    services = services_of(request)
+    board = services.boards.known(event_id)
+    if board is None or board.event["status"] == "draft":
+        event = await events.visible(services.database, event_id, request.user)
+        if board is not None:
+            board.event = event
 
 
-def _conditional(answer: msgspec.Struct, if_none_match: str | None) -> Response[Any]:
+def _conditional(ready: Ready, if_none_match: str | None) -> Response[Any]:
     """The answer with its strong ETag, or 304 without a body where the client has it already.
 
     The tag is made of the content and not of the version: the counters follow the seats by a
     moment, and an answer that changed must never be taken for the one before.
     """
-    body = _encoder.encode(answer)
-    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Authorization"}
-    if if_none_match is not None and _matches(if_none_match, tag):
+    headers = {
+        "ETag": ready.tag,
+        "Cache-Control": "no-cache",
+        "Vary": "Authorization, Accept-Encoding",
+    }
+    if if_none_match is not None and _matches(if_none_match, ready.tag):
         return Response(b"", status_code=304, headers=headers)
-    return Response(body, headers=headers, media_type="application/json")
+    if ready.encoding != "identity":
+        headers["Content-Encoding"] = ready.encoding
+    return Response(ready.body, headers=headers, media_type="application/json")
 
 
 def _matches(if_none_match: str, tag: str) -> bool:

@@ -9,6 +9,7 @@ from ticketing import checkout, clock, holds
 from ticketing.api.deliveries import Deliveries
 from ticketing.api.metrics import Metrics
 from ticketing.api.readiness import Readiness
+from ticketing.api.seat_maps import SeatMaps
 from ticketing.api.watching import Watching
 from ticketing.boards import Boards
 from ticketing.checkout import Receipt
@@ -38,6 +39,7 @@ class Services:
         self.readiness = Readiness(client.database)
         self.watching = Watching(client.database, self.metrics)
         self.boards = Boards(client.database)
+        self.seat_maps = SeatMaps(self.boards)
         self.holds: GroupCommit[HoldRequest, Hold | Refusal] = GroupCommit(
             self._place_holds, group_size_max=GROUP_SIZE_MAX, queue_size_max=QUEUE_SIZE_MAX
         )
