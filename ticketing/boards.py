@@ -9,6 +9,7 @@ what to offer, and only the compare-and-set on the seat decides who gets it.
 import asyncio
 import logging
 import time
+from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -83,9 +84,12 @@ class Board:
         self.states = states
         self.stamp = 0
         """Grows with every change of what the board shows."""
+        self.epoch = 0
+        """Grows when the board was read anew: what led to it from before is not known then."""
         self.loaded_at = time.monotonic()
         self.asked_at = self.loaded_at
         self.sections = tuple(_section(section) for section in event["sections"])
+        self._firsts = [section.first for section in self.sections]
         self.history: deque[tuple[int, list[tuple[int, int]]]] = deque(maxlen=HISTORY_MAX)
         """The last records: version and the seats it moved."""
         self.changed = asyncio.Event()
@@ -115,6 +119,7 @@ class Board:
         """Show what was read from the seats themselves; what led to it is not known."""
         self.version = version
         self.states = states
+        self.epoch += 1
         self.loaded_at = time.monotonic()
         self.history.clear()
         self._own.clear()
@@ -145,6 +150,10 @@ class Board:
             if made > version:
                 latest.update(moved)
         return latest
+
+    def section_at(self, ordinal: int) -> Section:
+        """The section that the seat of this ordinal is in."""
+        return self.sections[bisect_right(self._firsts, ordinal) - 1]
 
     def free_count(self, section: Section | None) -> int:
         """How many seats of the section, or of all, are available."""

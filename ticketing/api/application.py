@@ -76,6 +76,7 @@ def create_application(
             *([sandbox.router] if chosen.sandbox_payments == "on" else []),
             health.router,
             live.watch_dashboard,
+            live.watch_seats,
             openapi.get_description,
             *web.route_handlers,
         ],

@@ -1,12 +1,14 @@
-"""The live dashboard over WebSocket: who may watch, and how one connection is served."""
+"""The live feeds over WebSocket, an organiser's dashboard and a fan's seat map."""
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import suppress
 from time import time
-from typing import Any
+from typing import Annotated, Any
 
 from litestar import WebSocket, websocket
 from litestar.exceptions import WebSocketDisconnect
+from litestar.params import QueryParameter
 from pymongo.errors import PyMongoError
 
 from ticketing import dashboards, events
@@ -14,7 +16,7 @@ from ticketing.api import auth
 from ticketing.api.parameters import EventId
 from ticketing.api.problems import Unauthenticated
 from ticketing.api.services import Services, services_of
-from ticketing.api.watching import Watcher, Watching, encoded
+from ticketing.api.watching import Watcher, encoded
 from ticketing.errors import NotFound
 
 # A little over a fifth of a second, so that no second ever holds more than five documents.
@@ -31,6 +33,14 @@ CLOSE_GOING_AWAY = 1001
 CLOSE_TRY_AGAIN_LATER = 1013
 CLOSE_UNAUTHENTICATED = 4401
 CLOSE_FORBIDDEN = 4403
+CLOSE_NOT_FOUND = 4404
+
+SEAT_WATCHERS_MAX = 20_000
+BOARD_ASK_SECONDS = 10.0
+
+SinceVersion = Annotated[
+    int | None, QueryParameter(name="version", ge=0, description="Go on after this version.")
+]
 
 
 @websocket("/v1/events/{eventId:str}/dashboard/live")
@@ -71,7 +81,8 @@ async def _serve(
     watcher.offer(document["version"], encoded(document))
     services.watching.add(event_id, watcher)
     try:
-        return await _until_it_ends(socket, services.watching, watcher, token.expires_at - time())
+        seconds_left = max(0.0, token.expires_at - time())
+        return await _until_it_ends(socket, services, _send(socket, watcher), seconds_left)
     finally:
         services.watching.remove(event_id, watcher)
 
@@ -82,17 +93,20 @@ def _token(offered: list[str]) -> str:
 
 
 async def _until_it_ends(
-    socket: WebSocket[Any, Any, Any], watching: Watching, watcher: Watcher, seconds_left: float
+    socket: WebSocket[Any, Any, Any],
+    services: Services,
+    sending: Coroutine[Any, Any, None],
+    seconds_left: float | None = None,
 ) -> tuple[int, str]:
     # The socket is read all the while though nothing is expected: that is how a disconnect shows.
     tasks = {
         asyncio.create_task(_read_until_gone(socket)): (CLOSE_GOING_AWAY, "gone"),
-        asyncio.create_task(_send(socket, watcher)): (CLOSE_GOING_AWAY, "gone"),
-        asyncio.create_task(watching.closing()): (CLOSE_GOING_AWAY, "the server stops"),
+        asyncio.create_task(sending): (CLOSE_GOING_AWAY, "gone"),
+        asyncio.create_task(services.watching.closing()): (CLOSE_GOING_AWAY, "the server stops"),
     }
     try:
         done, _ = await asyncio.wait(
-            tasks, timeout=max(0.0, seconds_left), return_when=asyncio.FIRST_COMPLETED
+            tasks, timeout=seconds_left, return_when=asyncio.FIRST_COMPLETED
         )
     finally:
         for task in tasks:
@@ -115,3 +129,63 @@ async def _send(socket: WebSocket[Any, Any, Any], watcher: Watcher) -> None:
         await asyncio.sleep(SEND_INTERVAL_SECONDS)
         with suppress(TimeoutError):
             text = await asyncio.wait_for(watcher.next(), HEARTBEAT_SECONDS)
+
+
+@websocket("/v1/events/{eventId:str}/seats/live")
+async def watch_seats(
+    socket: WebSocket[Any, Any, Any], event_id: EventId, version: SinceVersion = None
+) -> None:
+    """The state of all seats by section, then only what changed; from `version` on where it can.
+
+    `{"version", "states": {SECTION: "aahs…"}}` and then `{"version", "changes": {SECTION:
+    [[PLACE, "h"], …]}}`, a place counting from 0 within its section. Needs no token, as the seat
+    map needs none. A client that was slow gets what changed since its last message, in one.
+    """
+    services = services_of(socket)
+    await socket.accept()
+    with suppress(WebSocketDisconnect, TimeoutError):
+        code, reason = await _serve_seats(socket, services, event_id, version)
+        async with asyncio.timeout(CLOSE_SECONDS_MAX):
+            await socket.close(code, reason)
+
+
+async def _serve_seats(
+    socket: WebSocket[Any, Any, Any], services: Services, event_id: str, version: int | None
+) -> tuple[int, str]:
+    if services.seat_watchers >= SEAT_WATCHERS_MAX:
+        return CLOSE_TRY_AGAIN_LATER, "too many live seat maps"
+    try:
+        await events.visible(services.database, event_id, None)
+        await services.boards.get(event_id)
+    except NotFound:
+        return CLOSE_NOT_FOUND, "no such event"
+    except PyMongoError:
+        return CLOSE_TRY_AGAIN_LATER, "the database can't answer just now"
+    services.seat_watchers += 1
+    try:
+        return await _until_it_ends(
+            socket, services, _send_seats(socket, services, event_id, version)
+        )
+    finally:
+        services.seat_watchers -= 1
+
+
+async def _send_seats(
+    socket: WebSocket[Any, Any, Any], services: Services, event_id: str, version: int | None
+) -> None:
+    epoch: int | None = None
+    changed = asyncio.Event()
+    while True:
+        # While the database is away the watcher keeps what it has, and is told more afterwards.
+        with suppress(PyMongoError):
+            board = await services.boards.get(event_id)
+            changed = board.changed
+            known = version if epoch in (None, board.epoch) else None
+            epoch, text = board.epoch, services.seat_maps.news(board, known)
+            if text is not None:
+                await asyncio.wait_for(socket.send_text(text), SEND_SECONDS_MAX)
+            version = board.version
+        await asyncio.sleep(SEND_INTERVAL_SECONDS)
+        # Asked again now and then, so that the board goes on being moved while somebody watches.
+        with suppress(TimeoutError):
+            await asyncio.wait_for(changed.wait(), BOARD_ASK_SECONDS)

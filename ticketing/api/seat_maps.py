@@ -45,6 +45,7 @@ class SeatMaps:
         self._layouts: dict[
             tuple[str, str | None], tuple[Board, list[tuple[bytes, list[bytes]]]]
         ] = {}
+        self._news: dict[tuple[str, int | None], tuple[int, str]] = {}
         self._making = asyncio.Lock()
 
     async def availability(self, event_id: str, section_name: str | None, encoding: str) -> Ready:
@@ -54,6 +55,24 @@ class SeatMaps:
     async def seats(self, event_id: str, section_name: str | None, encoding: str) -> Ready:
         """Each seat with its labels and status. Raises as `availability` does."""
         return await self._answer("seats", event_id, section_name, encoding)
+
+    def news(self, board: Board, version: int | None) -> str | None:
+        """What a watcher who knows that version is told: changes, everything, or nothing (None).
+
+        Made once for all watchers who know the same.
+        """
+        changes = None if version is None else board.changes_since(version)
+        if changes is not None and not changes:
+            return None
+        key = (board.event_id, version if changes is not None else None)
+        known = self._news.get(key)
+        if known is None or known[0] != board.stamp:
+            if len(self._news) >= READY_MAX:
+                self._news.clear()
+            text = _everything(board) if changes is None else _changes(board, changes)
+            known = (board.stamp, text)
+            self._news[key] = known
+        return known[1]
 
     async def _answer(
         self, kind: str, event_id: str, section_name: str | None, encoding: str
@@ -150,6 +169,22 @@ def _whole(event_id: str, version: int, parts: list[bytes]) -> bytes:
         version,
         b",".join(parts),
     )
+
+
+def _everything(board: Board) -> str:
+    states = {
+        section.name: board.states[section.first : section.first + section.count].decode()
+        for section in board.sections
+    }
+    return _encode({"version": board.version, "states": states}).decode()
+
+
+def _changes(board: Board, changes: dict[int, int]) -> str:
+    by_section: dict[str, list[tuple[int, str]]] = {}
+    for ordinal, letter in sorted(changes.items()):
+        section = board.section_at(ordinal)
+        by_section.setdefault(section.name, []).append((ordinal - section.first, chr(letter)))
+    return _encode({"version": board.version, "changes": by_section}).decode()
 
 
 def _finish(body: bytes, encoding: str, stamp: int) -> Ready:

@@ -40,6 +40,7 @@ class Services:
         self.watching = Watching(client.database, self.metrics)
         self.boards = Boards(client.database)
         self.seat_maps = SeatMaps(self.boards)
+        self.seat_watchers = 0
         self.holds: GroupCommit[HoldRequest, Hold | Refusal] = GroupCommit(
             self._place_holds, group_size_max=GROUP_SIZE_MAX, queue_size_max=QUEUE_SIZE_MAX
         )
