@@ -40,7 +40,7 @@ def plain_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return kept | dict(extra or {})
 
 
-def eventually(true: Callable[[], bool], *, seconds_max: float = SETTLE_SECONDS_MAX) -> bool:
+def eventually(true: Callable[[], object], *, seconds_max: float = SETTLE_SECONDS_MAX) -> bool:
     """Whether something becomes true within some seconds."""
     give_up_at = time.monotonic() + seconds_max
     while not true():

@@ -179,6 +179,8 @@ def test_what_the_file_starts_sells_a_ticket_and_stops_when_told(
                     lambda check=check, environment=environment: succeeds(check, environment),
                     seconds_max=60,
                 ), log.read_text()
+            elif name in processes:
+                assert eventually(log.read_text, seconds_max=60), f"{name} never said that it runs"
         url = f"http://127.0.0.1:{port}"
         assert services["api"]["ports"] == [f"{port}:{port}"]
         with httpx.Client(base_url=url, trust_env=False, timeout=15) as client:
@@ -224,6 +226,8 @@ def sell_a_ticket(client: httpx.Client) -> None:
             },
         }
     ).encode()
+    # No sandbox in production unasked: it would give tickets for nothing.
+    assert client.post(f"/v1/sandbox/payments/{order['paymentId']}/pay").status_code == 404
     path = "/v1/payments/webhooks/sandbox"
     forged = client.post(
         path, content=body, headers=signed(b"another key, not the provider's.", body)
