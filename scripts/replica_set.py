@@ -198,6 +198,8 @@ class ReplicaSet:
         parameters = {
             "enableTestCommands": 1,  # for the fail points that tests and drills set
             "shutdownTimeoutMillisForSignaledShutdown": 200,
+            # What a killed process left open blocks its documents for so long; a minute by default.
+            "transactionLifetimeLimitSeconds": 10,
             "diagnosticDataCollectionEnabled": "false",
         }
         command: list[str | Path] = [

@@ -162,12 +162,11 @@ class Sale:
         """The counters now."""
         return self.organiser.get(f"/v1/events/{self.event_id}/dashboard")
 
-    def wait_until_counted(self, **seats: int) -> Any:
+    def wait_until_counted(self, *, seconds_max: float = SETTLE_SECONDS_MAX, **seats: int) -> Any:
         """The counters once so many seats are held, sold, available; they follow by a moment."""
-        assert eventually(lambda: seats.items() <= self.dashboard()["seats"].items()), (
-            seats,
-            self.dashboard(),
-        )
+        assert eventually(
+            lambda: seats.items() <= self.dashboard()["seats"].items(), seconds_max=seconds_max
+        ), (seats, self.dashboard())
         return self.dashboard()
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 import httpx
+import pymongo
 import pytest
 import yaml
 
@@ -128,8 +129,18 @@ def test_the_first_node_makes_those_nodes_a_set_that_our_services_name() -> None
     assert re.findall(r'host: "([^"]+)"', check) == hosts
     assert f'_id: "{set_name}"' in check
     for node in NODES:
-        command = services[node]["command"]
-        assert command[command.index("--replSet") + 1] == set_name
+        assert f"--replSet={set_name}" in services[node]["command"]
+
+
+def test_a_transaction_that_a_killed_process_left_open_ends_as_soon_as_in_the_embedded_set(
+    replica_set: ReplicaSet,
+) -> None:
+    name = "transactionLifetimeLimitSeconds"
+    with pymongo.MongoClient[dict[str, Any]](replica_set.uri) as client:
+        seconds = client.admin.command({"getParameter": 1, name: 1})[name]
+    assert seconds <= 10
+    for node in NODES:
+        assert f"--setParameter={name}={seconds}" in services_of(SECRETS)[node]["command"]
 
 
 def test_the_image_holds_what_the_services_run_and_nothing_else() -> None:
