@@ -24,6 +24,7 @@ from ticketing import clock, events, seats
 from ticketing.adjoining import Place
 from ticketing.mongo import Database, Document
 from ticketing.seats import STATE_LETTERS
+from ticketing.tasks import end
 
 BOARDS_MAX = 50
 POLL_SECONDS = 0.1
@@ -238,8 +239,7 @@ class Boards:
     async def close(self) -> None:
         """Stop following."""
         if self._follower is not None:
-            self._follower.cancel()
-            await asyncio.gather(self._follower, return_exceptions=True)
+            await end(self._follower)
 
     def _is_followed(self, board: Board) -> bool:
         return time.monotonic() - board.asked_at < FOLLOWED_SECONDS

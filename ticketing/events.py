@@ -119,7 +119,7 @@ def on_sale(event: Document, now: datetime) -> None:
 # --- Checking what an organiser sends ------------------------------------------------------------
 
 
-def _label(text: str) -> str:
+def label(text: str) -> str:
     """A label as it is stored: NFC and trimmed. Labels are opaque, so `01` and `1` are two."""
     return unicodedata.normalize("NFC", text).strip()
 
@@ -165,12 +165,12 @@ def checked(new: NewEvent) -> Document:
     faults = list(_faults(new))
     if faults:
         raise Invalid(faults[:100])
-    prices = {_label(category.name): category.price for category in new.price_categories}
+    prices = {label(category.name): category.price for category in new.price_categories}
     sections: list[Document] = []
     ordinal = 0
     for section in new.sections:
         seat_count = _seat_count(section)
-        name, price_category = _label(section.name), _label(section.price_category)
+        name, price_category = label(section.name), label(section.price_category)
         document: Document = {
             "name": name,
             "priceCategory": price_category,
@@ -181,18 +181,18 @@ def checked(new: NewEvent) -> Document:
         }
         if section.rows is not msgspec.UNSET:
             document["rows"] = [
-                {"name": _label(row.name), "count": row.count}
+                {"name": label(row.name), "count": row.count}
                 if row.seats is msgspec.UNSET
-                else {"name": _label(row.name), "seats": [_label(seat) for seat in row.seats]}
+                else {"name": label(row.name), "seats": [label(seat) for seat in row.seats]}
                 for row in section.rows
             ]
         sections.append(document)
         ordinal += seat_count
-    name, venue_name, description = map(_label, (new.name, new.venue_name, new.description))
+    name, venue_name, description = map(label, (new.name, new.venue_name, new.description))
     return {
         "name": name,
         "description": description,
-        "category": _label(new.category),
+        "category": label(new.category),
         "venueName": venue_name,
         "timezone": new.timezone,
         "startsAt": to_millisecond(new.starts_at.astimezone(UTC)),
@@ -201,7 +201,7 @@ def checked(new: NewEvent) -> Document:
         "currency": new.currency,
         "maxSeatsPerFan": new.max_seats_per_fan,
         "priceCategories": [
-            {"name": _label(category.name), "price": category.price}
+            {"name": label(category.name), "price": category.price}
             for category in new.price_categories
         ],
         "sections": sections,
@@ -217,7 +217,7 @@ def _faults(new: NewEvent) -> Iterator[tuple[str, str]]:
         ("description", new.description, DESCRIPTION_LENGTH_MAX, 0),
         ("category", new.category, LABEL_LENGTH_MAX, 1),
     ):
-        if fault := text_fault(_label(text), length_max, length_min=length_min):
+        if fault := text_fault(label(text), length_max, length_min=length_min):
             yield path, fault
     if new.timezone not in _timezones():
         yield "timezone", "is not an IANA time zone"
@@ -229,7 +229,7 @@ def _faults(new: NewEvent) -> Iterator[tuple[str, str]]:
     if not new.price_categories:
         yield "priceCategories", "must not be empty"
     yield from _unique_labels(
-        (f"priceCategories[{index}].name", _label(category.name))
+        (f"priceCategories[{index}].name", label(category.name))
         for index, category in enumerate(new.price_categories)
     )
     yield from _section_faults(new)
@@ -253,14 +253,14 @@ def _section_faults(new: NewEvent) -> Iterator[tuple[str, str]]:
     if not new.sections:
         yield "sections", "must not be empty"
     yield from _unique_labels(
-        (f"sections[{index}].name", _label(section.name))
+        (f"sections[{index}].name", label(section.name))
         for index, section in enumerate(new.sections)
     )
-    known = {_label(category.name) for category in new.price_categories}
+    known = {label(category.name) for category in new.price_categories}
     total = 0
     for index, section in enumerate(new.sections):
         path = f"sections[{index}]"
-        if _label(section.price_category) not in known:
+        if label(section.price_category) not in known:
             yield f"{path}.priceCategory", "is not the name of a price category"
         if (section.rows is msgspec.UNSET) == (section.capacity is msgspec.UNSET):
             yield path, "must have either rows or capacity"
@@ -279,7 +279,7 @@ def _row_faults(rows: list[Row], section_path: str) -> Iterator[tuple[str, str]]
     if not rows:
         yield f"{section_path}.rows", "must not be empty"
     yield from _unique_labels(
-        (f"{section_path}.rows[{index}].name", _label(row.name)) for index, row in enumerate(rows)
+        (f"{section_path}.rows[{index}].name", label(row.name)) for index, row in enumerate(rows)
     )
     for index, row in enumerate(rows):
         path = f"{section_path}.rows[{index}]"
@@ -292,7 +292,7 @@ def _row_faults(rows: list[Row], section_path: str) -> Iterator[tuple[str, str]]
             yield f"{path}.seats", "must not be empty"
         elif len(row.seats) <= SEATS_PER_EVENT_MAX:
             yield from _unique_labels(
-                (f"{path}.seats[{place}]", _label(seat)) for place, seat in enumerate(row.seats)
+                (f"{path}.seats[{place}]", label(seat)) for place, seat in enumerate(row.seats)
             )
 
 
@@ -380,7 +380,7 @@ async def listing(
     elif status not in ("published", "cancelled", "ended"):
         raise Invalid([("status", "must be published, cancelled or ended")])
     if category is not None:
-        filter_["category"] = _label(category)
+        filter_["category"] = label(category)
     if q is not None:
         words = search_words(q)
         if not words:

@@ -90,7 +90,9 @@ class HoldExpired(Refusal):
 
 @dataclass(frozen=True)
 class HoldRequest:
-    """What a fan asks for: `seat_ids`, or `quantity` seats (of a section, or the best there are).
+    """What a fan asks for: `seat_ids`, or `quantity` seats of a section or of the whole event.
+
+    Those of a general-admission section are any, all others the best there are.
 
     `key` is the Idempotency-Key, and `body` what it is bound to. Without a key `own_key` stands for
     it, so that a request tried again after a lost answer is still the same hold.
@@ -101,7 +103,6 @@ class HoldRequest:
     seat_ids: tuple[str, ...] = ()
     quantity: int = 0
     section: str | None = None
-    best_available: bool = False
     key: str | None = None
     body: bytes = b""
     own_key: str = field(default_factory=lambda: identifiers.fresh("key"))
@@ -276,8 +277,9 @@ async def _events(database: Database, event_ids: set[str]) -> dict[str, Document
 
 
 def section_of(event: Document, name: str) -> Document | None:
-    """The event's section of that name."""
-    return next((section for section in event["sections"] if section["name"] == name), None)
+    """The event's section of that name, however its letters are composed."""
+    label = events.label(name)
+    return next((section for section in event["sections"] if section["name"] == label), None)
 
 
 def _check_names(event: Document, request: HoldRequest) -> None:
@@ -485,9 +487,9 @@ async def _choose(
     section = section_of(event, request.section) if request.section is not None else None
     if boards is not None and attempt.tries < BOARD_TRIES_MAX:
         board = await boards.get(request.event_id)
-        if chosen := _choose_from_board(board, attempt, claimed):
+        if chosen := _choose_from_board(board, attempt, section, claimed):
             return chosen
-    if section is not None and not request.best_available:
+    if section is not None and section["kind"] == "general":
         return await _choose_any(database, attempt, section, claimed, now)
     key = (request.event_id, request.section)
     if key not in plans:
@@ -500,22 +502,24 @@ async def _choose(
     return adjoining.choose(left, request.quantity, spread=attempt.tries, rng=random)
 
 
-def _choose_from_board(board: Board, attempt: _Attempt, claimed: set[str]) -> list[str] | None:
+def _choose_from_board(
+    board: Board, attempt: _Attempt, section: Document | None, claimed: set[str]
+) -> list[str] | None:
     """Seats that the board takes for free; None if it does not know of enough.
 
     Then the seats themselves must be asked: an overdue hold is free to the next buyer, and the
     board may be a moment behind.
     """
     request = attempt.request
-    section = next((part for part in board.sections if part.name == request.section), None)
-    if section is not None and not request.best_available:
-        ordinals = board.any_free(section, request.quantity + len(claimed), random)
+    part = None if section is None else board.section_at(section["firstOrdinal"])
+    if part is not None and section is not None and section["kind"] == "general":
+        ordinals = board.any_free(part, request.quantity + len(claimed), random)
         found = [seats.seat_id(board.event_id, ordinal) for ordinal in ordinals]
         free = [seat for seat in found if seat not in claimed][: request.quantity]
         return free if len(free) == request.quantity else None
-    if board.free_count(section) < request.quantity + len(claimed):
+    if board.free_count(part) < request.quantity + len(claimed):
         return None
-    left = ((seat, row, free and seat not in claimed) for seat, row, free in board.places(section))
+    left = ((seat, row, free and seat not in claimed) for seat, row, free in board.places(part))
     return adjoining.choose(left, request.quantity, spread=attempt.tries, rng=random)
 
 

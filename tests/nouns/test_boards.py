@@ -192,7 +192,7 @@ async def test_a_board_that_is_wrong_never_sells_a_seat_twice_nor_stops_the_sale
         shown.loaded_at += 3_600
         (hold,) = await holds.place(
             database,
-            [HoldRequest(sale.event_id, "fan", quantity=1, best_available=True, section="A")],
+            [HoldRequest(sale.event_id, "fan", quantity=1, section="A")],
             hold_seconds=600,
             now=NOW,
             boards=running,

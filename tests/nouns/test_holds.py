@@ -87,7 +87,7 @@ async def test_the_same_key_and_body_give_the_same_hold(either: Database) -> Non
 
 async def test_the_same_request_twice_in_one_group_is_one_hold(database: Database) -> None:
     sale = await put_on_sale(database)
-    asked = HoldRequest(sale.event_id, "fan_a", quantity=3, best_available=True, key="k")
+    asked = HoldRequest(sale.event_id, "fan_a", quantity=3, key="k")
     first, second = await place(database, asked, asked)
     assert isinstance(first, Hold)
     assert isinstance(second, Hold)
@@ -177,10 +177,7 @@ async def test_nothing_is_held_outside_the_sale(database: Database) -> None:
 
 async def test_the_best_seats_adjoin_and_the_next_fan_gets_others(either: Database) -> None:
     sale = await put_on_sale(either)
-    asked = [
-        HoldRequest(sale.event_id, f"fan_{n}", quantity=4, best_available=True, section="A")
-        for n in range(5)
-    ]
+    asked = [HoldRequest(sale.event_id, f"fan_{n}", quantity=4, section="A") for n in range(5)]
     outcomes = await place(either, *asked)
     for hold in outcomes:
         assert isinstance(hold, Hold)
@@ -189,7 +186,7 @@ async def test_the_best_seats_adjoin_and_the_next_fan_gets_others(either: Databa
     with pytest.raises(holds.NotEnoughSeats) as refused:
         await place_one(
             either,
-            HoldRequest(sale.event_id, "fan_z", quantity=1, best_available=True, section="A"),
+            HoldRequest(sale.event_id, "fan_z", quantity=1, section="A"),
         )
     assert refused.value.available == 0
 

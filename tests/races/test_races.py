@@ -85,14 +85,12 @@ async def test_best_available_serves_everybody_while_there_are_seats(database: D
         10,
         lambda n: place(
             database,
-            HoldRequest(sale.event_id, f"f{n}", quantity=2, best_available=True, section="A"),
+            HoldRequest(sale.event_id, f"f{n}", quantity=2, section="A"),
         ),
     )
     assert [type(outcome) for outcome in outcomes] == [Hold] * 10
     assert await count(database, section="A", status="held") == 20
-    outcome = await place(
-        database, HoldRequest(sale.event_id, "late", quantity=2, best_available=True, section="A")
-    )
+    outcome = await place(database, HoldRequest(sale.event_id, "late", quantity=2, section="A"))
     assert isinstance(outcome, NotEnoughSeats)
 
 

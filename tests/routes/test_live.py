@@ -183,9 +183,7 @@ async def test_the_database_is_asked_only_while_somebody_watches(api: Api, clien
     assert len(polling) == 1
     watching.remove(event_id, first)
     watching.remove(event_id, second)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert polling[0].done()
+    await asyncio.wait_for(polling[0], 2)
     # Whoever comes later is served by a new poller.
     third = Watcher()
     watching.add(event_id, third)

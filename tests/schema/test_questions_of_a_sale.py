@@ -73,11 +73,11 @@ async def buy(database: Database, sale: Sale) -> None:
         "fan_a",
         HoldRequest(event, "fan_a", sale.seats(0, 1), key="a"),
         HoldRequest(event, "fan_a", quantity=2, section="Floor"),
-        HoldRequest(event, "fan_a", quantity=2, best_available=True),
+        HoldRequest(event, "fan_a", quantity=2),
     )
     await pay(database, *bought)
     await checkout.cancel(database, bought[0]["_id"], "fan_a", now=NOW)
-    others = [HoldRequest(event, fan, quantity=1, best_available=True) for fan in ("b", "c")]
+    others = [HoldRequest(event, fan, quantity=1) for fan in ("b", "c")]
     (held, _) = await holds.place(database, others, hold_seconds=600, now=NOW)
     assert isinstance(held, Hold)
     await holds.find(database, held.hold_id, "b", NOW)

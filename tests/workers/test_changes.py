@@ -13,6 +13,7 @@ from ticketing import checkout, clock, dashboards, events, holds, invariants, mo
 from ticketing.holds import Hold, HoldRequest
 from ticketing.mongo import Client, Database
 from ticketing.settings import Settings
+from ticketing.tasks import end
 from workers import changes, release
 
 LATER = NOW + timedelta(seconds=601)
@@ -26,8 +27,7 @@ async def worker(settings: Settings):
     try:
         yield task
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await end(task)
         await client.close()
 
 

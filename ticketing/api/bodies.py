@@ -84,15 +84,13 @@ def hold_request(form: HoldForm, **rest: Any) -> holds.HoldRequest:
         if form.section is msgspec.UNSET and form.best_available is msgspec.UNSET:
             raise Invalid([("body", "must have either seatIds or quantity")])
         raise Invalid([("quantity", "is required")])
-    best_available = form.best_available is True
-    if form.section is msgspec.UNSET and not best_available:
+    if form.section is msgspec.UNSET and form.best_available is not True:
         raise Invalid([("section", "is required unless bestAvailable is true")])
     if not 1 <= form.quantity <= SEATS_PER_HOLD_MAX:
         raise Invalid([("quantity", f"must be from 1 to {SEATS_PER_HOLD_MAX}")])
     return holds.HoldRequest(
         quantity=form.quantity,
         section=None if form.section is msgspec.UNSET else form.section,
-        best_available=best_available,
         **rest,
     )
 

@@ -19,6 +19,7 @@ from ticketing.api import problems
 from ticketing.clock import rfc3339
 from ticketing.mongo import Document
 from ticketing.settings import Settings, webhook_key
+from ticketing.tasks import end
 
 # The person at the page waits for the first attempt, so that it mostly shows the final state.
 FIRST_ATTEMPT_SECONDS = 5.0
@@ -60,10 +61,7 @@ class Deliveries:
 
     async def close(self) -> None:
         """Give up what is still undelivered."""
-        pending = list(self._pending)
-        for task in pending:
-            task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
+        await end(*self._pending)
         await self._http.aclose()
 
     async def _attempts(self, notice: Notice, acknowledged: asyncio.Event) -> None:

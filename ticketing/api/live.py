@@ -18,6 +18,7 @@ from ticketing.api.problems import Unauthenticated
 from ticketing.api.services import Services, services_of
 from ticketing.api.watching import Watcher, encoded
 from ticketing.errors import NotFound
+from ticketing.tasks import end
 
 # A little over a fifth of a second, so that no second ever holds more than five documents.
 SEND_INTERVAL_SECONDS = 0.21
@@ -109,9 +110,7 @@ async def _until_it_ends(
             tasks, timeout=seconds_left, return_when=asyncio.FIRST_COMPLETED
         )
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(*tasks)
     if not done:
         return CLOSE_UNAUTHENTICATED, "the token has expired"
     return next(tasks[task] for task in done)

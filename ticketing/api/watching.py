@@ -16,6 +16,7 @@ from ticketing import dashboards
 from ticketing.api import answers
 from ticketing.api.metrics import Metrics
 from ticketing.mongo import Database, Document
+from ticketing.tasks import end
 
 POLL_INTERVAL_SECONDS = 0.2
 OUTAGE_PAUSE_SECONDS = 1.0
@@ -83,16 +84,13 @@ class Watching:
             self._poller = asyncio.create_task(self._poll())
 
     def remove(self, event_id: str, watcher: Watcher) -> None:
-        """Serve it no more; the last one stops the poller."""
+        """Serve it no more; when nobody is left the poller stops by itself."""
         self._watchers[event_id].discard(watcher)
         self._count -= 1
         self._metrics.watchers = self._count
         if not self._watchers[event_id]:
             del self._watchers[event_id]
             self._versions.pop(event_id, None)
-        if self._poller is not None and not self._watchers:
-            self._poller.cancel()
-            self._poller = None
 
     async def closing(self) -> None:
         """Wait until the process stops."""
@@ -102,11 +100,10 @@ class Watching:
         """Let every connection go and stop the poller."""
         self._closing.set()
         if self._poller is not None:
-            self._poller.cancel()
-            await asyncio.gather(self._poller, return_exceptions=True)
+            await end(self._poller)
 
     async def _poll(self) -> None:
-        while True:
+        while self._watchers:
             try:
                 await self._tell_changes()
                 pause = POLL_INTERVAL_SECONDS
@@ -114,6 +111,7 @@ class Watching:
                 logger.warning("dashboards can't be read just now: %s", type(error).__name__)
                 pause = OUTAGE_PAUSE_SECONDS
             await asyncio.sleep(pause)
+        self._poller = None
 
     async def _tell_changes(self) -> None:
         watched = list(self._watchers)
