@@ -206,6 +206,8 @@ class Boards:
         self._boards: OrderedDict[str, Board] = OrderedDict()
         self._loading: dict[str, asyncio.Task[Board]] = {}
         self._follower: asyncio.Task[None] | None = None
+        self._worker_saved_at: datetime | None = None
+        self._worker_seen_at = 0.0
         self.behind = False
         """Whether the changes worker is so far behind that boards are read from the seats."""
 
@@ -296,8 +298,15 @@ class Boards:
 
     async def _look_at_worker(self) -> None:
         place = await self._database.resume_tokens.find_one({"_id": "changes"}, {"savedAt": 1})
-        age = None if place is None else (clock.now() - place["savedAt"]).total_seconds()
-        self.behind = age is None or age > BEHIND_SECONDS
+        saved_at = None if place is None else place["savedAt"]
+        now = time.monotonic()
+        if saved_at is not None and saved_at != self._worker_saved_at:
+            # By our own clock from the second look on: the worker's machine may have another time.
+            age = 0.0
+            if self._worker_saved_at is None:
+                age = abs((clock.now() - saved_at).total_seconds())
+            self._worker_saved_at, self._worker_seen_at = saved_at, now - age
+        self.behind = saved_at is None or now - self._worker_seen_at > BEHIND_SECONDS
 
     async def _move(self) -> None:
         followed = {

@@ -49,7 +49,9 @@ async def _confirm_free(database: Database, order: Document, now: datetime) -> D
         current = await _read(database.orders, order["_id"], session)
         if current["status"] != "pendingPayment":
             return
-        sold = await _seats_to_sell(database, current, session)
+        seat_ids = [seat["seatId"] for seat in current["seats"]]
+        found = database.seats.find({"_id": {"$in": seat_ids}}, session=session)
+        sold = _seats_to_sell(current, await found.to_list(len(seat_ids)))
         if sold is None:
             raise holds.HoldExpired(holds.HoldExpired.gone)
         _confirm(work, current, sold, by=order["fanId"], why="free of charge")
@@ -129,32 +131,21 @@ async def _receive_group(
 async def _receive_in_one(
     database: Database, group: dict[int, Notice], now: datetime
 ) -> dict[int, Receipt]:
-    await _lapse_in_the_way(database, group.values(), now)
-
     async def body(session: Session) -> dict[int, Receipt]:
         work = _Work(now)
-        ids = [_notice_id(notice) for notice in group.values()]
-        known = {
-            document["_id"]
-            for document in await database.notices.find(
-                {"_id": {"$in": ids}}, {"_id": 1}, session=session
-            ).to_list(len(ids))
-        }
-        by_payment = await orders.by_payment(
-            database, [notice.payment_id for notice in group.values()], session
-        )
-        outcomes: dict[int, Receipt] = {}
+        facts = await _read_facts(database, group, session)
+        receipts: dict[int, Receipt] = {}
         for index, notice in group.items():
-            if _notice_id(notice) in known:
-                outcomes[index] = Receipt("repeated", None)
+            if _notice_id(notice) in facts.known:
+                receipts[index] = Receipt("repeated", None)
                 continue
-            order = by_payment.get(notice.payment_id)
+            order = facts.orders.get(notice.payment_id)
             outcome = (
                 "unknown"
                 if order is None
-                else await _decide(database, work, order, notice, session)
+                else await _decide(database, work, facts, order, notice, session)
             )
-            outcomes[index] = Receipt(outcome, order)
+            receipts[index] = Receipt(outcome, order)
             work.notices.append(
                 {
                     "_id": _notice_id(notice),
@@ -168,7 +159,7 @@ async def _receive_in_one(
                 }
             )
         await work.write(database, session)
-        return outcomes
+        return receipts
 
     try:
         return await mongo.transaction(database, body)
@@ -176,22 +167,58 @@ async def _receive_in_one(
         # Another delivery of the same notice committed between our snapshot and our insert, so it
         # has had its effect. A second run sees it.
         return await mongo.transaction(database, body)
+    except _OverdueInTheWay as blocked:
+        # A late payment finds a seat held by a fan whose time is over as well: nobody has it.
+        await seats.lapse(database, blocked.seat_ids, now)
+        return await mongo.transaction(database, body)
+
+
+class _OverdueInTheWay(Exception):
+    """Seats of a paid order are held by somebody whose hold is over."""
+
+    def __init__(self, seat_ids: list[str]) -> None:
+        super().__init__(seat_ids)
+        self.seat_ids = seat_ids
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What a group of notices is decided by, read in one snapshot with one read a collection."""
+
+    known: set[str]
+    orders: dict[str, Document]
+    shows: dict[str, Document]
+    seats: dict[str, Document]
+
+
+async def _read_facts(database: Database, group: dict[int, Notice], session: Session) -> _Facts:
+    ids = [_notice_id(notice) for notice in group.values()]
+    known = database.notices.find({"_id": {"$in": ids}}, {"_id": 1}, session=session)
+    known_ids = {document["_id"] for document in await known.to_list(len(ids))}
+    by_payment = await orders.by_payment(
+        database, [notice.payment_id for notice in group.values()], session
+    )
+    event_ids = list({order["eventId"] for order in by_payment.values()})
+    seat_ids = [seat["seatId"] for order in by_payment.values() for seat in order["seats"]]
+    if not by_payment:
+        return _Facts(known_ids, {}, {}, {})
+    shows = database.events.find(
+        {"_id": {"$in": event_ids}}, {"status": 1, "maxSeatsPerFan": 1}, session=session
+    )
+    shows_found = await shows.to_list(len(event_ids))
+    found = await database.seats.find({"_id": {"$in": seat_ids}}, session=session).to_list(
+        len(seat_ids)
+    )
+    return _Facts(
+        known_ids,
+        by_payment,
+        {show["_id"]: show for show in shows_found},
+        {seat["_id"]: seat for seat in found},
+    )
 
 
 def _notice_id(notice: Notice) -> str:
     return f"{notice.provider}:{notice.notice_id}"
-
-
-async def _lapse_in_the_way(database: Database, notices: Any, now: datetime) -> None:
-    """For payments that come late: free those of their seats whose next hold is over as well."""
-    late = [
-        seat["seatId"]
-        for order in (await orders.by_payment(database, [n.payment_id for n in notices])).values()
-        if order["expiresAt"] <= now and order["status"] in ("pendingPayment", "expired")
-        for seat in order["seats"]
-    ]
-    if late:
-        await seats.lapse(database, late, now)
 
 
 @dataclass
@@ -205,6 +232,7 @@ class _Work:
     refunds: list[Document] = field(default_factory=list)
     messages: list[Document] = field(default_factory=list)
     notices: list[Document] = field(default_factory=list)
+    taken_again: dict[holds.Fan, int] = field(default_factory=dict)
 
     async def write(self, database: Database, session: Session) -> None:
         """Make all of it happen. Raises Stale if a document is not as it was read."""
@@ -240,7 +268,12 @@ async def _read(collection: mongo.Collection, identifier: str, session: Session)
 
 
 async def _decide(
-    database: Database, work: _Work, order: Document, notice: Notice, session: Session
+    database: Database,
+    work: _Work,
+    facts: _Facts,
+    order: Document,
+    notice: Notice,
+    session: Session,
 ) -> str:
     """What a notice does to its order; adds the writes to `work` and returns the outcome."""
     paid = order["payment"]["status"] == "succeeded"
@@ -255,7 +288,7 @@ async def _decide(
         _settle_payment(work, order, "failed")
         _refund(work, order, notice, "the amount paid is not the order's")
         return "refunded"
-    to_sell, reason = await _seats_or_reason(database, order, session)
+    to_sell, reason = await _seats_or_reason(database, work, facts, order, session)
     if reason is None:
         _confirm(work, order, to_sell, by="provider", why="paid")
         work.payments.append(payments.settle(order, "succeeded", work.now))
@@ -272,18 +305,26 @@ async def _decide(
 
 
 async def _seats_or_reason(
-    database: Database, order: Document, session: Session
+    database: Database, work: _Work, facts: _Facts, order: Document, session: Session
 ) -> tuple[list[Document], str | None]:
     """The seats a paid order gets, or why it gets none."""
-    event = await _read(database.events, order["eventId"], session)
+    event = facts.shows[order["eventId"]]
     if order["status"] not in ("pendingPayment", "expired"):
         return [], f"the order is {order['status']}"
     if event["status"] == "cancelled":
         return [], "the event is cancelled"
-    to_sell = await _seats_to_sell(database, order, session)
+    found = [facts.seats[seat["seatId"]] for seat in order["seats"]]
+    to_sell = _seats_to_sell(order, found)
     if to_sell is None:
+        overdue = [
+            seat["_id"]
+            for seat in found
+            if seat["status"] == "held" and seat["heldUntil"] <= work.now
+        ]
+        if overdue:
+            raise _OverdueInTheWay(overdue)
         return [], "the seats are gone"
-    if order["status"] == "expired" and await _over_limit(database, order, event, session):
+    if await _over_limit(database, work, order, event, to_sell, session):
         return [], "more seats than one fan may have"
     return to_sell, None
 
@@ -308,18 +349,12 @@ def _refund(work: _Work, order: Document, notice: Notice, reason: str) -> None:
     )
 
 
-async def _seats_to_sell(
-    database: Database, order: Document, session: Session
-) -> list[Document] | None:
+def _seats_to_sell(order: Document, found: list[Document]) -> list[Document] | None:
     """The order's seats if it may have them all: still held for it, or free again; else None.
 
     Held for it means by the very hold it was made of, to the instant: the same key may have made
     another hold since.
     """
-    seat_ids = [seat["seatId"] for seat in order["seats"]]
-    found = await database.seats.find({"_id": {"$in": seat_ids}}, session=session).to_list(
-        len(seat_ids)
-    )
     theirs = all(
         seat["status"] == "available"
         or (
@@ -333,13 +368,44 @@ async def _seats_to_sell(
 
 
 async def _over_limit(
-    database: Database, order: Document, event: Document, session: Session
+    database: Database,
+    work: _Work,
+    order: Document,
+    event: Document,
+    to_sell: Sequence[Document],
+    session: Session,
 ) -> bool:
-    """Whether an order paid late would give its fan more seats than one may have by now."""
-    have = await database.seats.count_documents(
-        {"holdId": holds.fan_range(order["eventId"], order["fanId"])}, session=session
+    """Whether an order paid late would give its fan more seats than one may have by now.
+
+    A hold that is over counts no more, so its seats count anew, taken meanwhile or not; those of a
+    hold that still lasts were counted when it was placed.
+    """
+    taken_again = sum(not holds.counts(seat, work.now) for seat in to_sell)
+    if not taken_again:
+        return False
+    fan = (order["eventId"], order["fanId"])
+    # Two late payments of one fan at once would each not see what the other takes. Both write to
+    # the fan's first order of the event, so one of them runs again and sees the other's effect;
+    # within one transaction the seats taken so far are remembered.
+    await database.orders.find_one_and_update(
+        {"fanId": order["fanId"], "eventId": order["eventId"]},
+        {"$set": {"limitCheckedAt": work.now}},
+        {"_id": 1},
+        sort=[("createdAt", 1), ("_id", 1)],
+        session=session,
     )
-    return bool(have + len(order["seats"]) > event["maxSeatsPerFan"])
+    have = await database.seats.count_documents(
+        {
+            "holdId": holds.fan_range(*fan),
+            "$or": [{"status": "sold"}, {"heldUntil": {"$gt": work.now}}],
+        },
+        session=session,
+    )
+    have += work.taken_again.get(fan, 0)
+    if have + taken_again > event["maxSeatsPerFan"]:
+        return True
+    work.taken_again[fan] = work.taken_again.get(fan, 0) + taken_again
+    return False
 
 
 def _confirm(

@@ -6,11 +6,15 @@ their outcomes. When idle a request waits for nobody; under load the groups grow
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 Request = TypeVar("Request")
 Outcome = TypeVar("Outcome")
+
+# How far down the queue a group is looked for, in multiples of its size.
+LOOKED_AT_PER_PLACE = 8
 
 
 class Overloaded(Exception):
@@ -18,20 +22,31 @@ class Overloaded(Exception):
 
 
 class GroupCommit(Generic[Request, Outcome]):
-    """Collects concurrent requests and hands them to `flush` in groups, one group at a time."""
+    """Collects concurrent requests and hands them to `flush` in groups.
+
+    Up to `in_flight_max` groups are on their way at once. `keys` names what a request touches: one
+    that touches what a group in flight touches waits for that group, so that groups in flight
+    together never depend on each other.
+    """
 
     def __init__(
         self,
         flush: Callable[[Sequence[Request]], Awaitable[Sequence[Outcome]]],
         *,
+        keys: Callable[[Request], Iterable[Hashable]],
         group_size_max: int,
         queue_size_max: int,
+        in_flight_max: int = 1,
     ) -> None:
         self._flush = flush
+        self._keys = keys
         self._group_size_max = group_size_max
         self._queue_size_max = queue_size_max
-        self._queue: deque[tuple[Request, asyncio.Future[Outcome]]] = deque()
-        self._running: asyncio.Task[None] | None = None
+        self._in_flight_max = in_flight_max
+        self._queue: deque[_Member[Request, Outcome]] = deque()
+        self._busy: set[Hashable] = set()
+        self._starting = False
+        self._flushes: set[asyncio.Task[None]] = set()
 
     async def submit(self, request: Request) -> Outcome:
         """The outcome of this request. Raises Overloaded at once when the queue is full.
@@ -42,44 +57,90 @@ class GroupCommit(Generic[Request, Outcome]):
         if len(self._queue) >= self._queue_size_max:
             raise Overloaded
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._queue.append((request, future))
-        if self._running is None:
-            self._running = asyncio.create_task(self._run())
+        self._queue.append(_Member(request, future, frozenset(self._keys(request))))
+        if not self._starting:
+            # Not at once: what arrives in the same turn of the loop goes out together.
+            self._starting = True
+            asyncio.get_running_loop().call_soon(self._start)
         return await future
 
     async def drain(self) -> None:
         """Wait until everything accepted has its outcome."""
-        while self._running is not None:
-            await asyncio.shield(self._running)
+        while self._flushes or self._queue:
+            self._start()
+            if self._flushes:
+                await asyncio.wait(self._flushes)
 
-    async def _run(self) -> None:
+    def _start(self) -> None:
+        """Send off what may go now, unless enough groups are on their way."""
+        self._starting = False
+        while self._queue and len(self._flushes) < self._in_flight_max:
+            group = self._next_group()
+            if not group:
+                return
+            task = asyncio.create_task(self._run(group))
+            self._flushes.add(task)
+            task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._flushes.discard(task)
+        self._start()
+
+    def _next_group(self) -> list["_Member[Request, Outcome]"]:
+        """Take from the queue, oldest first, what touches nothing that is on its way.
+
+        What must wait keeps its place, and what comes later and touches the same waits behind it:
+        requests that depend on each other stay in the order in which they came.
+        """
+        group: list[_Member[Request, Outcome]] = []
+        waiting: list[_Member[Request, Outcome]] = []
+        passed: set[Hashable] = set()
+        looked_at_max = self._group_size_max * LOOKED_AT_PER_PLACE
+        while self._queue and len(group) < self._group_size_max:
+            if len(group) + len(waiting) >= looked_at_max:
+                break
+            member = self._queue.popleft()
+            if member.future.done():
+                continue
+            if member.keys.isdisjoint(self._busy) and member.keys.isdisjoint(passed):
+                group.append(member)
+            else:
+                waiting.append(member)
+                passed |= member.keys
+        self._queue.extendleft(reversed(waiting))
+        for member in group:
+            self._busy |= member.keys
+        return group
+
+    async def _run(self, group: list["_Member[Request, Outcome]"]) -> None:
         try:
-            while self._queue:
-                group: list[tuple[Request, asyncio.Future[Outcome]]] = []
-                while self._queue and len(group) < self._group_size_max:
-                    member = self._queue.popleft()
-                    if not member[1].done():
-                        group.append(member)
-                if group:
-                    await self._settle(group)
+            await self._settle(group)
         finally:
-            self._running = None
+            for member in group:
+                self._busy -= member.keys
 
-    async def _settle(self, group: list[tuple[Request, asyncio.Future[Outcome]]]) -> None:
+    async def _settle(self, group: list["_Member[Request, Outcome]"]) -> None:
         try:
-            outcomes = await self._flush([request for request, _ in group])
+            outcomes = await self._flush([member.request for member in group])
         except Exception as error:  # noqa: BLE001
             if len(group) == 1:
-                _give_error(group[0][1], error)
+                _give_error(group[0].future, error)
                 return
             # Who caused it can't be told from outside, so each is tried alone: an error is never
             # given to a request that would have done well by itself.
             for member in group:
                 await self._settle([member])
             return
-        for (_, future), outcome in zip(group, outcomes, strict=True):
-            if not future.done():
-                future.set_result(outcome)
+        for member, outcome in zip(group, outcomes, strict=True):
+            if not member.future.done():
+                member.future.set_result(outcome)
+
+
+@dataclass(frozen=True)
+class _Member(Generic[Request, Outcome]):
+    request: Request
+    future: asyncio.Future[Outcome]
+    keys: frozenset[Hashable]
 
 
 def _give_error(future: asyncio.Future[Outcome], error: Exception) -> None:

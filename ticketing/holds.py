@@ -14,7 +14,7 @@ A hold is resolved once: released by the fan, lapsed by time, or turned into an 
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -35,6 +35,9 @@ BACK_OFF_SECONDS_MAX = 0.05
 FAN_SEATS_READ_MAX = 2_000
 # After so many collisions a board is too far behind to be of use.
 BOARD_TRIES_MAX = 4
+
+# An event's id and a fan's.
+Fan = tuple[str, str]
 
 
 class SeatsUnavailable(Refusal):
@@ -95,7 +98,8 @@ class HoldRequest:
     Those of a general-admission section are any, all others the best there are.
 
     `key` is the Idempotency-Key, and `body` what it is bound to. Without a key `own_key` stands for
-    it, so that a request tried again after a lost answer is still the same hold.
+    it, so that a request tried again after a lost answer is still the same hold. It opens nothing
+    and need not be hard to guess.
     """
 
     event_id: str
@@ -105,12 +109,17 @@ class HoldRequest:
     section: str | None = None
     key: str | None = None
     body: bytes = b""
-    own_key: str = field(default_factory=lambda: identifiers.fresh("key"))
+    own_key: str = field(default_factory=lambda: f"{random.getrandbits(128):032x}")
 
     @property
     def size(self) -> int:
         """How many seats are asked for."""
         return len(self.seat_ids) or self.quantity
+
+    def touches(self) -> tuple[Hashable, ...]:
+        """What two requests must not touch at once: the fan's limit, a seat, a choice of seats."""
+        fan = (self.event_id, self.fan_id)
+        return (fan, *self.seat_ids) if self.seat_ids else (fan, self.event_id)
 
 
 @dataclass(frozen=True)
@@ -178,7 +187,7 @@ def _hold(event: Document, hold_id: str, held: list[Document]) -> Hold:
     return Hold(hold_id, event["_id"], held, event["currency"], min(s["heldUntil"] for s in held))
 
 
-def _counts(seat: Document, now: datetime) -> bool:
+def counts(seat: Document, now: datetime) -> bool:
     """Whether a seat counts against its fan's limit: sold, or held and not yet over."""
     return bool(seat["status"] == "sold" or (seat["status"] == "held" and seat["heldUntil"] > now))
 
@@ -203,7 +212,7 @@ class _Attempt:
         return self.key_prefix + body[:16]
 
     @property
-    def fan(self) -> tuple[str, str]:
+    def fan(self) -> Fan:
         return self.request.event_id, self.request.fan_id
 
 
@@ -224,7 +233,10 @@ async def place(
     Where a request names no seats, `boards` say which are likely to be free, without a look at the
     database; without them, and where they do not know of enough, the seats are read.
     """
-    on_sale = await _events(database, {request.event_id for request in requests})
+    on_sale, mine = await asyncio.gather(
+        _events(database, {request.event_id for request in requests}),
+        _fans_seats(database, {(request.event_id, request.fan_id) for request in requests}),
+    )
     outcomes: list[Hold | Refusal | None] = []
     waiting: list[_Attempt] = []
     for request in requests:
@@ -243,11 +255,13 @@ async def place(
     everybody = list(waiting)
     until = now + seconds(hold_seconds)
     while waiting:
-        waiting = await _round(database, boards, waiting, now, until)
+        waiting = await _round(database, boards, waiting, mine, now, until)
         for attempt in waiting:
             if attempt.tries == ATTEMPTS_MAX:
                 attempt.outcome = _gave_up(attempt)
         waiting = [attempt for attempt in waiting if attempt.outcome is None]
+        if waiting:
+            mine = await _fans_seats(database, {attempt.fan for attempt in waiting})
         if any(attempt.tries > 1 for attempt in waiting):
             # Only requests in other processes can be in the way twice; to meet them again at the
             # same moment is what a random pause prevents.
@@ -298,21 +312,24 @@ async def _round(
     database: Database,
     boards: Boards | None,
     attempts: list[_Attempt],
+    fans_seats: dict[Fan, list[Document]],
     now: datetime,
     until: datetime,
 ) -> list[_Attempt]:
-    """Try what can be tried together, at least one; returns those that should be tried again."""
-    fans_seats = await _fans_seats(database, attempts)
+    """Try what can be tried together, at least one; returns those that should be tried again.
+
+    `fans_seats` is what the fans had just before.
+    """
     again: list[_Attempt] = []
     trying: list[_Attempt] = []
     trying_ids: set[str] = set()
     deferred: list[_Attempt] = []
     claimed: set[str] = set()
     plans: dict[tuple[str, str | None], _Plan] = {}
-    have: dict[tuple[str, str], int] = {}
+    have: dict[Fan, int] = {}
     for attempt in attempts:
         mine = fans_seats[attempt.fan]
-        have.setdefault(attempt.fan, sum(_counts(seat, now) for seat in mine))
+        have.setdefault(attempt.fan, sum(counts(seat, now) for seat in mine))
         try:
             if attempt.hold_id in trying_ids:
                 deferred.append(attempt)  # The same request twice in a group is its own retry.
@@ -376,17 +393,14 @@ def _check_limit(attempt: _Attempt, have: int) -> None:
         raise LimitExceeded(limit, have)
 
 
-async def _fans_seats(
-    database: Database, attempts: Iterable[_Attempt]
-) -> dict[tuple[str, str], list[Document]]:
-    """All that the fans of these attempts have of their events, in one read."""
-    fans = {attempt.fan for attempt in attempts}
+async def _fans_seats(database: Database, fans: set[Fan]) -> dict[Fan, list[Document]]:
+    """All that these fans have of their events, in one read."""
     ranges = [{"holdId": fan_range(*fan)} for fan in fans]
     found = await database.seats.find({"$or": ranges} if len(ranges) > 1 else ranges[0]).to_list(
         FAN_SEATS_READ_MAX * len(fans)
     )
     by_prefix = {_fan_prefix(*fan): fan for fan in fans}
-    grouped: dict[tuple[str, str], list[Document]] = defaultdict(list)
+    grouped: dict[Fan, list[Document]] = defaultdict(list)
     for seat in sorted(found, key=lambda seat: seat["_id"]):
         event_part, fan_part, _ = seat["holdId"].split(".", 2)
         grouped[by_prefix[f"{event_part}.{fan_part}."]].append(seat)
@@ -409,7 +423,7 @@ async def _settle(
     # write whose answer was lost is settled, and it shows seats that the same fan got elsewhere
     # between our check of the limit and our write. Of two such holds the later to write sees both,
     # so two can't pass together; that both might give way is what the next attempt is for.
-    mine = await _fans_seats(database, trying)
+    mine = await _fans_seats(database, {attempt.fan for attempt in trying})
     missing = {
         seat_id: attempt
         for attempt in trying
@@ -420,7 +434,7 @@ async def _settle(
             database,
             [c for claims in wishes.values() for c in claims if c.seat_id in missing],
         )
-        mine = await _fans_seats(database, trying)
+        mine = await _fans_seats(database, {attempt.fan for attempt in trying})
     yielding: list[str] = []
     again: list[_Attempt] = []
     for attempt in trying:
@@ -432,7 +446,7 @@ async def _settle(
                 attempt.outcome = SeatsUnavailable(lost)
             else:
                 again.append(attempt)
-        elif sum(_counts(seat, now) for seat in all_mine) > attempt.event["maxSeatsPerFan"]:
+        elif sum(counts(seat, now) for seat in all_mine) > attempt.event["maxSeatsPerFan"]:
             yielding.append(attempt.hold_id)
             again.append(attempt)
         else:
@@ -443,7 +457,7 @@ async def _settle(
     return again
 
 
-def _won(attempt: _Attempt, mine: dict[tuple[str, str], list[Document]]) -> set[str]:
+def _won(attempt: _Attempt, mine: dict[Fan, list[Document]]) -> set[str]:
     return {seat["_id"] for seat in mine[attempt.fan] if seat["holdId"] == attempt.hold_id}
 
 

@@ -31,6 +31,7 @@ Result = TypeVar("Result")
 # drivers' own limits (30 s to find a server, 120 s for a transaction) would hold a fan for minutes.
 OPERATION_TIMEOUT_MS = 8_000
 SERVER_SELECTION_TIMEOUT_MS = 4_000
+AGGREGATE_BATCH_SIZE = 10_000
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,7 @@ async def transaction(database: Database, body: Callable[[Session], Awaitable[Re
     errors pass: their labels say whether to run it again. A refusal raised inside aborts it. The
     whole, retries included, is bounded by the client's operation time limit.
     """
-    client: Any = database.client
-    starting = client.start_session()
-    session = await starting if inspect.isawaitable(starting) else starting
-    async with session:
+    async with await _session(database) as session:
         result: Result = await session.with_transaction(
             body,
             read_concern=ReadConcern("snapshot"),
@@ -119,24 +117,38 @@ async def present_time(database: Database) -> Timestamp:
 async def aggregate_at(
     database: Database, collection: str, pipeline: list[Document], moment: Timestamp
 ) -> list[Document]:
-    """The results of an aggregation as of `moment`: at most one answer's worth (16 MB).
+    """The results of an aggregation as of `moment`.
 
     Any number of these with the same moment see the database at that one moment, without a
     transaction. The server keeps five minutes of history for it.
     """
-    reply = await database.command(
-        {
-            "aggregate": collection,
-            "pipeline": pipeline,
-            "cursor": {"batchSize": 100_000},
-            "readConcern": {"level": "snapshot", "atClusterTime": moment},
-        },
-        # A bare command does not decode as the database does: instants would lose their zone.
-        codec_options=database.codec_options,
-    )
-    results: list[Document] = reply["cursor"]["firstBatch"]
-    assert reply["cursor"]["id"] == 0, "An aggregation at a moment must fit in one answer."
+    first: Document = {
+        "aggregate": collection,
+        "pipeline": pipeline,
+        "cursor": {"batchSize": AGGREGATE_BATCH_SIZE},
+        "readConcern": {"level": "snapshot", "atClusterTime": moment},
+    }
+    # A bare command does not decode as the database does: instants would lose their zone.
+    options = database.codec_options
+    async with await _session(database) as session:
+        reply = await database.command(first, session=session, codec_options=options)
+        results: list[Document] = reply["cursor"]["firstBatch"]
+        while reply["cursor"]["id"]:
+            more = {
+                "getMore": reply["cursor"]["id"],
+                "collection": collection,
+                "batchSize": AGGREGATE_BATCH_SIZE,
+            }
+            reply = await database.command(more, session=session, codec_options=options)
+            results += reply["cursor"]["nextBatch"]
     return results
+
+
+async def _session(database: Database) -> Session:
+    client: Any = database.client
+    starting = client.start_session()
+    session: Session = await starting if inspect.isawaitable(starting) else starting
+    return session
 
 
 @asynccontextmanager

@@ -54,6 +54,11 @@ class OrderRequest:
         """What a key is stored as: bound to its fan."""
         return None if self.key is None else identifiers.digest(self.fan_id, self.key)
 
+    def touches(self) -> tuple[str, ...]:
+        """What two requests must not touch at once: the hold, and the order made with the key."""
+        key = self.placement_key
+        return (self.hold_id,) if key is None else (self.hold_id, key)
+
 
 def change(
     order: Document, to: str, *, why: str, by: str, now: datetime, also: Document | None = None

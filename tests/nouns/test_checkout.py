@@ -1,5 +1,6 @@
 """From a hold to tickets: orders, payment notices and cancelling."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -316,3 +317,44 @@ async def test_tickets_and_orders_are_paged_without_loss_or_repeat(database: Dat
     second = await orders.listing(database, "fan_a", limit=4, cursor=first.next_cursor)
     assert len({placed["_id"] for placed in first.items + second.items}) == 6
     assert second.next_cursor is None
+
+
+@pytest.mark.parametrize("swept", [True, False])
+async def test_a_hold_that_is_over_gives_no_seats_beyond_the_limit_when_paid_late(
+    database: Database, swept: bool
+) -> None:
+    sale = await put_on_sale(database, max_seats_per_fan=2)
+    late = await ordered(database, sale, "fan_a", 0, 1)
+    hold = await hold_seats(database, sale, "fan_a", 2, 3, now=LATER)
+    second = await order(database, "fan_a", hold.hold_id, now=LATER)
+    if swept:
+        await seats.lapse_overdue(database, LATER)
+    outcomes = await receive(database, notice(second), now=LATER)
+    outcomes += await receive(database, notice(late), now=LATER)
+    assert outcomes == ["confirmed", "refunded"]
+    assert await database.seats.count_documents({"status": "sold"}) == 2
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_two_late_payments_of_one_fan_give_no_seats_beyond_the_limit(
+    database: Database, at_once: bool
+) -> None:
+    sale = await put_on_sale(database, max_seats_per_fan=2)
+    first = await ordered(database, sale, "fan_a", 0, 1)
+    await seats.lapse_overdue(database, LATER)
+    hold = await hold_seats(database, sale, "fan_a", 2, 3, now=LATER)
+    second = await order(database, "fan_a", hold.hold_id, now=LATER)
+    later = LATER + timedelta(seconds=601)
+    await seats.lapse_overdue(database, later)
+    await orders.expire_overdue(database, later)
+    if at_once:
+        both = await asyncio.gather(
+            receive(database, notice(first), now=later),
+            receive(database, notice(second), now=later),
+        )
+        outcomes = [outcome for (outcome,) in both]
+    else:
+        outcomes = await receive(database, notice(first), notice(second), now=later)
+    assert sorted(outcomes) == ["confirmed", "refunded"]
+    assert await database.seats.count_documents({"status": "sold"}) == 2
+    await sound(database)

@@ -11,7 +11,10 @@ from ticketing.group_commit import GroupCommit, Overloaded
 
 
 class Register:
-    """One number for each seat: who has it. A flush gives each seat to the first who asks."""
+    """One number for each seat: who has it. A flush gives each seat to the first who asks.
+
+    It reads, pauses and writes, so two flushes at once that touch one seat would sell it twice.
+    """
 
     def __init__(self, *, poisoned: frozenset[int] = frozenset()) -> None:
         self.owners: dict[int, int] = {}
@@ -19,16 +22,22 @@ class Register:
         self.poisoned = poisoned
 
     async def flush(self, requests: Sequence[tuple[int, int]]) -> list[bool]:
+        before = dict(self.owners)
         await asyncio.sleep(0)
         if any(fan in self.poisoned for fan, _ in requests):
             raise ValueError("poisoned")
         self.groups.append(len(requests))
-        return [self.owners.setdefault(seat, fan) == fan for fan, seat in requests]
+        outcomes = []
+        for fan, seat in requests:
+            outcomes.append(before.setdefault(seat, fan) == fan)
+            await asyncio.sleep(0)
+            self.owners[seat] = before[seat]
+        return outcomes
 
 
 def group_commit(register: Register, **limits: int) -> GroupCommit[tuple[int, int], bool]:
     sizes = {"group_size_max": 8, "queue_size_max": 1_000} | limits
-    return GroupCommit(register.flush, **sizes)
+    return GroupCommit(register.flush, keys=lambda request: (request[1],), **sizes)
 
 
 async def test_what_arrives_during_a_flush_goes_out_together() -> None:
@@ -44,9 +53,10 @@ async def test_what_arrives_during_a_flush_goes_out_together() -> None:
     st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=60),
     st.sets(st.integers(0, 40), max_size=4),
     st.lists(st.integers(0, 3), min_size=60, max_size=60),
+    st.integers(1, 4),
 )
 def test_any_interleaving_has_the_outcome_of_some_serial_order(
-    requests: list[tuple[int, int]], poisoned: set[int], pauses: list[int]
+    requests: list[tuple[int, int]], poisoned: set[int], pauses: list[int], in_flight_max: int
 ) -> None:
     register = Register(poisoned=frozenset(poisoned))
 
@@ -59,7 +69,7 @@ def test_any_interleaving_has_the_outcome_of_some_serial_order(
             return error
 
     async def run() -> list[object]:
-        group = group_commit(register)
+        group = group_commit(register, in_flight_max=in_flight_max)
         return await asyncio.gather(*(one(group, place) for place in range(len(requests))))
 
     outcomes = asyncio.run(run())
@@ -68,6 +78,16 @@ def test_any_interleaving_has_the_outcome_of_some_serial_order(
         assert isinstance(outcome, ValueError) == (fan in poisoned)
         if fan not in poisoned:
             assert outcome == (register.owners[seat] == fan)
+
+
+async def test_what_depends_on_each_other_goes_out_in_the_order_it_came() -> None:
+    register = Register()
+    group = group_commit(register, group_size_max=1, in_flight_max=4)
+    # All want seat 0 but the last, which need not wait for them.
+    waiting = [asyncio.ensure_future(group.submit((fan, fan // 5))) for fan in range(6)]
+    assert await waiting[5]
+    assert not waiting[1].done()
+    assert await asyncio.gather(*waiting[:5]) == [True, False, False, False, False]
 
 
 async def test_a_full_queue_refuses_at_once() -> None:

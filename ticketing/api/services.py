@@ -42,17 +42,25 @@ class Services:
         self.seat_maps = SeatMaps(self.boards)
         self.seat_watchers = 0
         self.holds: GroupCommit[HoldRequest, Hold | Refusal] = GroupCommit(
-            self._place_holds, group_size_max=GROUP_SIZE_MAX, queue_size_max=QUEUE_SIZE_MAX
+            self._place_holds,
+            keys=HoldRequest.touches,
+            group_size_max=GROUP_SIZE_MAX,
+            queue_size_max=QUEUE_SIZE_MAX,
+            in_flight_max=2,
         )
         self.orders: GroupCommit[OrderRequest, Document | Refusal] = GroupCommit(
             self._place_orders,
+            keys=OrderRequest.touches,
             group_size_max=TRANSACTION_GROUP_SIZE_MAX,
             queue_size_max=QUEUE_SIZE_MAX,
+            in_flight_max=2,
         )
         self.notices: GroupCommit[Notice, Receipt | Exception] = GroupCommit(
             self._receive,
+            keys=lambda notice: (notice.payment_id, (notice.provider, notice.notice_id)),
             group_size_max=TRANSACTION_GROUP_SIZE_MAX,
             queue_size_max=QUEUE_SIZE_MAX,
+            in_flight_max=4,
         )
 
     @property
