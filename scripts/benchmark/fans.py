@@ -47,12 +47,15 @@ class Hold(Load, kw_only=True):
 
     event_id: str
     seat_count: int
+    hold_count: int | None = None
     seats_per_hold: int = 1
     connections: int = CONNECTIONS
 
     async def run(self, settings: Settings, stopwatch: Stopwatch) -> Outcome:
-        """Hold every seat of the event, or as many as there is time for."""
-        requests = hold_requests(settings, self.event_id, self.seat_count, self.seats_per_hold)
+        """Make so many holds, or as many as the event has seats or there is time for."""
+        requests = hold_requests(
+            settings, self.event_id, self.seat_count, self.seats_per_hold, self.hold_count
+        )
         opened = await connections(settings, self.connections)
         seconds: list[float] = []
         statuses: dict[int, int] = {}
@@ -76,10 +79,14 @@ class Hold(Load, kw_only=True):
 
 
 def hold_requests(
-    settings: Settings, event_id: str, seat_count: int, seats_per_hold: int
+    settings: Settings,
+    event_id: str,
+    seat_count: int,
+    seats_per_hold: int,
+    hold_count: int | None = None,
 ) -> list[bytes]:
-    """The requests to hold an event's seats, each by a fan of its own."""
-    groups = seat_groups(event_id, seat_count, seats_per_hold)
+    """The requests to hold an event's seats, or some of them, each by a fan of its own."""
+    groups = seat_groups(event_id, seat_count, seats_per_hold)[:hold_count]
     path = f"/v1/events/{event_id}/holds"
     return [
         post(path, msgspec.json.encode({"seatIds": group}), pass_)

@@ -35,10 +35,18 @@ def growth(run: Run, replica_set: ReplicaSet) -> None:
     with Stage(replica_set, "bench_small") as small, Stage(replica_set, "bench_grown") as grown:
         for event_id in event_ids[-sizes.rounds :]:
             run.say("growth: hold, 1 seat, beside few seats and beside many")
-            few = selling.hold(small, sizes.grown_event_seats, 1)
-            load = Hold(event_id=event_id, seat_count=sizes.grown_event_seats)
-            many = grown.load(load).figures
-            grown.settle(event_id)
+            fresh = put_on_sale(small.settings, sizes.grown_event_seats)
+            few, many = (
+                selling.hold_seats(
+                    stage,
+                    Hold(
+                        event_id=holding,
+                        seat_count=sizes.grown_event_seats,
+                        hold_count=sizes.grown_holds,
+                    ),
+                )
+                for stage, holding in ((small, fresh.event_id), (grown, event_id))
+            )
             rounds.append(many | {"holdsPerSecondBesideFew": few["holdsPerSecond"]})
             ratios.append(many["holdsPerSecond"] / few["holdsPerSecond"])
         run.say("growth: checking the invariants of both")

@@ -51,11 +51,18 @@ def hold_four_seats(run: Run) -> None:
 
 
 def hold(stage: Stage, seat_count: int, seats_per_hold: int) -> Figures:
-    """One round of holds on a new event; returns once the counters have followed."""
+    """One round of holds of all seats of a new event."""
     sale = put_on_sale(stage.settings, seat_count)
-    load = Hold(event_id=sale.event_id, seat_count=seat_count, seats_per_hold=seats_per_hold)
+    return hold_seats(
+        stage,
+        Hold(event_id=sale.event_id, seat_count=seat_count, seats_per_hold=seats_per_hold),
+    )
+
+
+def hold_seats(stage: Stage, load: Hold) -> Figures:
+    """One round of holds; returns once the counters have followed."""
     figures = stage.load(load).figures
-    stage.settle(sale.event_id)
+    stage.settle(load.event_id)
     return figures
 
 

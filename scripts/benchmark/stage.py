@@ -20,7 +20,6 @@ from pymongo import MongoClient
 
 import indexes
 from scripts import child
-from scripts.benchmark.figures import memory_megabytes
 from scripts.benchmark.load import AnyLoad, Job
 from scripts.benchmark.loads import Outcome
 from scripts.database import REPOSITORY, Failure
@@ -42,6 +41,7 @@ _MODULES = {
     "Changes": ("workers", "changes"),
     "Release": ("workers", "release"),
 }
+_LOGGING_TO = ("sh", "-c", 'exec "$@" >>"$0" 2>&1')
 Result = TypeVar("Result")
 
 
@@ -50,6 +50,7 @@ class Stage:
 
     def __init__(self, replica_set: ReplicaSet, database: str) -> None:
         self._replica_set = replica_set
+        self._log = replica_set.data_dir / f"{database}.log"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
@@ -80,7 +81,8 @@ class Stage:
     def start(self) -> None:
         """Start the API and the workers; return when the API is ready."""
         for name, module in _MODULES.items():
-            command = [sys.executable, "-m", *module]
+            # What the service logs under load would drown what the benchmark says.
+            command = [*_LOGGING_TO, str(self._log), sys.executable, "-m", *module]
             self._processes[name] = child.start(command, environment=self._environment)
         self._wait_until_ready()
 
@@ -99,25 +101,24 @@ class Stage:
             while True:
                 for name, process in self._processes.items():
                     if process.poll() is not None:
-                        raise Failure(f"{name} ended with exit code {process.returncode}.")
+                        raise Failure(f"{name} ended: {self._end_of_log()}")
                 try:
                     if client.get(url).status_code == 200:
                         return
                 except httpx.HTTPError:
                     pass
                 if time.monotonic() > give_up_at:
-                    raise Failure("The service was not ready in time.")
+                    raise Failure(f"The service was not ready in time: {self._end_of_log()}")
                 time.sleep(0.1)
+
+    def _end_of_log(self) -> str:
+        return self._log.read_text(errors="replace")[-2_000:]
 
     def process_numbers(self) -> dict[str, list[int]]:
         """The numbers of all processes of the service and its database, by name."""
         numbers = {name: _descendants(process.pid) for name, process in self._processes.items()}
         nodes = [self._replica_set.pid(node) for node in range(self._replica_set.nodes)]
         return numbers | {"Mongod": [number for number in nodes if number is not None]}
-
-    def memory_megabytes(self, name: str) -> float:
-        """The memory of one of the service's processes."""
-        return sum(map(memory_megabytes, self.process_numbers()[name]))
 
     def load(self, load: AnyLoad, *, database: str | None = None) -> Outcome:
         """Make this load in a process of its own; returns what it measured."""
@@ -138,7 +139,10 @@ class Stage:
                 process.terminate()
                 process.wait()
             if process.returncode != 0:
-                raise Failure(f"The load {type(load).__name__} failed.")
+                raise Failure(
+                    f"The load {type(load).__name__} failed. The service's log ends with:"
+                    f" {self._end_of_log()}"
+                )
             return msgspec.json.decode(result.read_bytes(), type=Outcome)
 
     def ask(self, work: Callable[[Database], Awaitable[Result]]) -> Result:
