@@ -340,7 +340,7 @@ def counted(old: Document, moves: Moves, now: datetime) -> Document:
         },
         "revenue": old["revenue"] + sum(amount for _, amount in moves.revenue),
         "refunds": old["refunds"] + moves.refunds,
-        "recentSales": [*reversed(moves.sales), *old["recentSales"]][:RECENT_SALES_MAX],
+        "recentSales": _latest([*reversed(moves.sales), *old["recentSales"]]),
         "salesByMinute": _by_minute(old["salesByMinute"], moves.sales),
         "updatedAt": now,
     }
@@ -355,6 +355,11 @@ def counted(old: Document, moves: Moves, now: datetime) -> Document:
     for section, amount in moves.revenue:
         new["sections"][section]["revenue"] += amount
     return new
+
+
+def _latest(sales: list[Document]) -> list[Document]:
+    """The latest sales, newest first. They are committed in another order than they were begun."""
+    return sorted(sales, key=lambda sale: sale["at"], reverse=True)[:RECENT_SALES_MAX]
 
 
 def _by_minute(old: list[Document], sales: Iterable[Document]) -> list[Document]:
