@@ -63,7 +63,7 @@ def hold_seats(stage: Stage, load: Hold) -> Figures:
     """One round of holds; returns once the counters have followed."""
     figures = stage.load(load).figures
     stage.settle(load.event_id)
-    return figures
+    return figures | _requests_each(figures, "holdsPerSecond")
 
 
 def purchase(stage: Stage, count: int) -> Figures:
@@ -71,7 +71,17 @@ def purchase(stage: Stage, count: int) -> Figures:
     sale = put_on_sale(stage.settings, count)
     figures = stage.load(Purchase(event_id=sale.event_id, seat_count=count)).figures
     stage.settle(sale.event_id)
-    return figures
+    return figures | _requests_each(figures, "purchasesPerSecond")
+
+
+def _requests_each(figures: Figures, rate: str) -> Figures:
+    """Database requests for each thing done, the workers' included: it says how well groups form.
+
+    Unlike every rate it does not depend on who else is using the machine.
+    """
+    return {
+        "databaseRequestsEach": figures["databaseRequests"] / (figures[rate] * figures["seconds"])
+    }
 
 
 def _others(run: Run, scenario: str) -> float:

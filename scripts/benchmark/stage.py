@@ -130,6 +130,7 @@ class Stage:
             given, result = Path(folder, "job.json"), Path(folder, "outcome.json")
             given.write_bytes(msgspec.json.encode(job))
             command = [sys.executable, "-m", "scripts.benchmark.load", given, result]
+            asked = self._database_requests()
             process = child.start([str(part) for part in command], environment=environment)
             try:
                 process.wait(load.seconds_max + _LOAD_GRACE_SECONDS)
@@ -143,7 +144,15 @@ class Stage:
                     f"The load {type(load).__name__} failed. The service's log ends with:"
                     f" {self._end_of_log()}"
                 )
-            return msgspec.json.decode(result.read_bytes(), type=Outcome)
+            outcome = msgspec.json.decode(result.read_bytes(), type=Outcome)
+            outcome.figures["databaseRequests"] = self._database_requests() - asked
+            return outcome
+
+    def _database_requests(self) -> int:
+        """How many requests the primary has had so far, from everybody."""
+        with MongoClient[Document](self.settings.mongodb_uri) as client:
+            count: int = client.admin.command("serverStatus")["network"]["numRequests"]
+            return count
 
     def ask(self, work: Callable[[Database], Awaitable[Result]]) -> Result:
         """Run something on the service's database and return what it returns."""
