@@ -34,9 +34,11 @@ def test_every_refusal_has_its_status_and_every_slug_one_status() -> None:
     assert all(len(statuses) == 1 for statuses in by_slug.values())
 
 
-async def test_an_unknown_path_is_a_problem(api: Api) -> None:
+async def test_a_path_that_leads_nowhere_is_not_found_like_a_thing_that_is_not_there(
+    api: Api,
+) -> None:
     for path in ("/nothing", "/v1", "/v1/events/a/b", "/v1/me/nothing", "/v1//nothing"):
-        assert_problem(await api.http.get(path), 404, None)
+        assert_problem(await api.http.get(path), 404, "not-found")
 
 
 async def test_an_unknown_method_is_a_problem_that_names_the_allowed_ones(api: Api) -> None:

@@ -1,7 +1,8 @@
 """Every refusal as a problem detail (RFC 9457): the one table from refusal to HTTP status.
 
-What the framework refuses by itself (no such route, method, size) takes the same shape with the
-type `about:blank`. A fault of ours becomes a bare 500; its cause goes to the log alone.
+What the framework refuses by itself (method, size, media type) takes the same shape with the type
+`about:blank`; a path that leads nowhere is `not-found`, like a thing that is not there. A fault of
+ours becomes a bare 500; its cause goes to the log alone.
 """
 
 import logging
@@ -157,6 +158,8 @@ def _framework_refused(request: Request[Any, Any, Any], error: HTTPException) ->
         return _refused(request, errors.Invalid(_parameter_faults(request, error)))
     if error.status_code >= 500 and not middleware.has_left(request.scope):
         return _failed(request, error)
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return _refused(request, errors.NotFound("There is nothing at this address."))
     phrase = HTTPStatus(error.status_code).phrase
     return _answer(
         request, "about:blank", phrase, error.status_code, f"{phrase}.", error.headers or {}, {}
