@@ -231,6 +231,13 @@ async def test_a_malformed_query_is_refused_naming_the_parameter(
     assert_invalid(await api.http.get(f"/v1/events?{query}"), path)
 
 
+async def test_a_search_for_nothing_finds_every_event(api: Api) -> None:
+    event_id = await api.sale()
+    for query, expected in (("q=", [event_id]), ("q=%20", [event_id]), ("q=nowhere", [])):
+        items = (await api.http.get(f"/v1/events?{query}")).json()["items"]
+        assert [item["eventId"] for item in items] == expected
+
+
 async def test_an_organiser_lists_their_own_drafts_too(api: Api) -> None:
     draft, published = (await api.event())["eventId"], await api.sale()
     for query, expected in (

@@ -64,7 +64,8 @@ async def list_events(
         cursor=cursor,
         status=status if status or mine else "published",
         category=category,
-        q=q,
+        # A search field left empty is no search, where an empty list would look like no events.
+        q=q if q and q.strip() else None,
         starts_from=instant(starts_from, "from"),
         starts_to=instant(starts_to, "to"),
         organiser_id=organiser_id,
