@@ -20,7 +20,7 @@ class Sizes:
     dashboard_seats: int = 20_000
     grown_events: int = 100
     grown_event_seats: int = 20_000
-    grown_holds: int = 20_000
+    grown_holds: int = 8_000
     connections: int = 10_000
     dashboards: int = 500
     connected_holds: int = 2_000
