@@ -50,9 +50,9 @@ async def _confirm_free(database: Database, order: Document, now: datetime) -> D
         if current["status"] != "pendingPayment":
             return
         seat_ids = [seat["seatId"] for seat in current["seats"]]
-        found = database.seats.find({"_id": {"$in": seat_ids}}, session=session)
-        sold = _seats_to_sell(current, await found.to_list(len(seat_ids)))
-        if sold is None:
+        reading = database.seats.find({"_id": {"$in": seat_ids}}, session=session)
+        sold = await reading.to_list(len(seat_ids))
+        if not _are_held_for(current, sold, current["expiresAt"]):
             raise holds.HoldExpired(holds.HoldExpired.gone)
         _confirm(work, current, sold, by=order["fanId"], why="free of charge")
         await work.write(database, session)
@@ -119,7 +119,7 @@ async def _receive_group(
     try:
         return dict(await _receive_in_one(database, group, now))
     except Exception as error:  # noqa: BLE001
-        if len(group) > 1:
+        if len(group) > 1 and not mongo.is_outage(error):
             # An error is given only to the notice that causes it, so each is tried alone.
             alone: dict[int, Receipt | Exception] = {}
             for index, notice in group.items():
@@ -131,20 +131,19 @@ async def _receive_group(
 async def _receive_in_one(
     database: Database, group: dict[int, Notice], now: datetime
 ) -> dict[int, Receipt]:
+    # What became of the seats of orders that were paid late, by order. Filled between two runs.
+    taken_again: dict[str, datetime | str] = {}
+
     async def body(session: Session) -> dict[int, Receipt]:
         work = _Work(now)
-        facts = await _read_facts(database, group, session)
+        facts = await _read_facts(database, group, taken_again, session)
         receipts: dict[int, Receipt] = {}
         for index, notice in group.items():
             if _notice_id(notice) in facts.known:
                 receipts[index] = Receipt("repeated", None)
                 continue
             order = facts.orders.get(notice.payment_id)
-            outcome = (
-                "unknown"
-                if order is None
-                else await _decide(database, work, facts, order, notice, session)
-            )
+            outcome = "unknown" if order is None else _decide(work, facts, order, notice)
             receipts[index] = Receipt(outcome, order)
             work.notices.append(
                 {
@@ -158,6 +157,8 @@ async def _receive_in_one(
                     "receivedAt": now,
                 }
             )
+        if work.paid_late:
+            raise _PaidLate(work.paid_late)
         await work.write(database, session)
         return receipts
 
@@ -167,18 +168,35 @@ async def _receive_in_one(
         # Another delivery of the same notice committed between our snapshot and our insert, so it
         # has had its effect. A second run sees it.
         return await mongo.transaction(database, body)
-    except _OverdueInTheWay as blocked:
-        # A late payment finds a seat held by a fan whose time is over as well: nobody has it.
-        await seats.lapse(database, blocked.seat_ids, now)
+    except _PaidLate as late:
+        for order in late.orders:
+            taken_again[order["_id"]] = await _take_again(database, order, now)
         return await mongo.transaction(database, body)
 
 
-class _OverdueInTheWay(Exception):
-    """Seats of a paid order are held by somebody whose hold is over."""
+class _PaidLate(Exception):
+    """Orders that were paid, but whose hold is over: their seats must be taken again first."""
 
-    def __init__(self, seat_ids: list[str]) -> None:
-        super().__init__(seat_ids)
-        self.seat_ids = seat_ids
+    def __init__(self, orders_paid: list[Document]) -> None:
+        super().__init__([order["_id"] for order in orders_paid])
+        self.orders = orders_paid
+
+
+async def _take_again(database: Database, order: Document, now: datetime) -> datetime | str:
+    """Until when the order's seats are held once more, or why it can't have them."""
+    event = await database.events.find_one(
+        {"_id": order["eventId"]}, {"status": 1, "maxSeatsPerFan": 1}
+    )
+    assert event is not None  # Events with orders are never deleted.
+    seat_ids = [seat["seatId"] for seat in order["seats"]]
+    try:
+        return await holds.take_again(
+            database, event, order["fanId"], order["holdId"], seat_ids, now
+        )
+    except holds.LimitExceeded:
+        return "more seats than one fan may have"
+    except holds.SeatsUnavailable:
+        return "the seats are gone"
 
 
 @dataclass(frozen=True)
@@ -189,31 +207,33 @@ class _Facts:
     orders: dict[str, Document]
     shows: dict[str, Document]
     seats: dict[str, Document]
+    taken_again: dict[str, datetime | str]
 
 
-async def _read_facts(database: Database, group: dict[int, Notice], session: Session) -> _Facts:
+async def _read_facts(
+    database: Database,
+    group: dict[int, Notice],
+    taken_again: dict[str, datetime | str],
+    session: Session,
+) -> _Facts:
     ids = [_notice_id(notice) for notice in group.values()]
     known = database.notices.find({"_id": {"$in": ids}}, {"_id": 1}, session=session)
     known_ids = {document["_id"] for document in await known.to_list(len(ids))}
-    by_payment = await orders.by_payment(
-        database, [notice.payment_id for notice in group.values()], session
-    )
-    event_ids = list({order["eventId"] for order in by_payment.values()})
-    seat_ids = [seat["seatId"] for order in by_payment.values() for seat in order["seats"]]
+    payment_ids = [notice.payment_id for notice in group.values()]
+    by_payment = await orders.by_payment(database, payment_ids, session)
     if not by_payment:
-        return _Facts(known_ids, {}, {}, {})
-    shows = database.events.find(
-        {"_id": {"$in": event_ids}}, {"status": 1, "maxSeatsPerFan": 1}, session=session
-    )
+        return _Facts(known_ids, {}, {}, {}, taken_again)
+    event_ids = list({order["eventId"] for order in by_payment.values()})
+    shows = database.events.find({"_id": {"$in": event_ids}}, {"status": 1}, session=session)
     shows_found = await shows.to_list(len(event_ids))
-    found = await database.seats.find({"_id": {"$in": seat_ids}}, session=session).to_list(
-        len(seat_ids)
-    )
+    seat_ids = [seat["seatId"] for order in by_payment.values() for seat in order["seats"]]
+    seats_found = database.seats.find({"_id": {"$in": seat_ids}}, session=session)
     return _Facts(
         known_ids,
         by_payment,
         {show["_id"]: show for show in shows_found},
-        {seat["_id"]: seat for seat in found},
+        {seat["_id"]: seat for seat in await seats_found.to_list(len(seat_ids))},
+        taken_again,
     )
 
 
@@ -232,7 +252,7 @@ class _Work:
     refunds: list[Document] = field(default_factory=list)
     messages: list[Document] = field(default_factory=list)
     notices: list[Document] = field(default_factory=list)
-    taken_again: dict[holds.Fan, int] = field(default_factory=dict)
+    paid_late: list[Document] = field(default_factory=list)
 
     async def write(self, database: Database, session: Session) -> None:
         """Make all of it happen. Raises Stale if a document is not as it was read."""
@@ -267,14 +287,7 @@ async def _read(collection: mongo.Collection, identifier: str, session: Session)
     return document
 
 
-async def _decide(
-    database: Database,
-    work: _Work,
-    facts: _Facts,
-    order: Document,
-    notice: Notice,
-    session: Session,
-) -> str:
+def _decide(work: _Work, facts: _Facts, order: Document, notice: Notice) -> str:
     """What a notice does to its order; adds the writes to `work` and returns the outcome."""
     paid = order["payment"]["status"] == "succeeded"
     if notice.type == "payment.failed":
@@ -284,11 +297,13 @@ async def _decide(
         return "failed"
     if paid:
         return "repeated"
-    if (notice.amount, notice.currency) != (order["total"], order["currency"]):
+    if reason := _mismatch(order, notice):
+        if _was_refunded(order, notice) or notice.amount == 0:
+            return "repeated"
         _settle_payment(work, order, "failed")
-        _refund(work, order, notice, "the amount paid is not the order's")
+        _refund(work, order, notice, reason)
         return "refunded"
-    to_sell, reason = await _seats_or_reason(database, work, facts, order, session)
+    to_sell, reason = _seats_or_reason(work, facts, order)
     if reason is None:
         _confirm(work, order, to_sell, by="provider", why="paid")
         work.payments.append(payments.settle(order, "succeeded", work.now))
@@ -304,29 +319,46 @@ async def _decide(
     return "refunded"
 
 
-async def _seats_or_reason(
-    database: Database, work: _Work, facts: _Facts, order: Document, session: Session
+def _seats_or_reason(
+    work: _Work, facts: _Facts, order: Document
 ) -> tuple[list[Document], str | None]:
     """The seats a paid order gets, or why it gets none."""
-    event = facts.shows[order["eventId"]]
     if order["status"] not in ("pendingPayment", "expired"):
         return [], f"the order is {order['status']}"
-    if event["status"] == "cancelled":
+    if facts.shows[order["eventId"]]["status"] == "cancelled":
         return [], "the event is cancelled"
     found = [facts.seats[seat["seatId"]] for seat in order["seats"]]
-    to_sell = _seats_to_sell(order, found)
-    if to_sell is None:
-        overdue = [
-            seat["_id"]
-            for seat in found
-            if seat["status"] == "held" and seat["heldUntil"] <= work.now
-        ]
-        if overdue:
-            raise _OverdueInTheWay(overdue)
-        return [], "the seats are gone"
-    if await _over_limit(database, work, order, event, to_sell, session):
-        return [], "more seats than one fan may have"
-    return to_sell, None
+    taken_again = facts.taken_again.get(order["_id"])
+    if isinstance(taken_again, str):
+        return [], taken_again
+    # A hold that is over counts no more against its fan's limit, though nobody may have swept it
+    # yet: so its seats are taken again by the rules before they are sold.
+    lasts = order["expiresAt"] > work.now
+    if lasts and _are_held_for(order, found, order["expiresAt"]):
+        return found, None
+    if taken_again is None:
+        work.paid_late.append(order)
+        return [], "its seats must be taken again"
+    if _are_held_for(order, found, taken_again):
+        return found, None
+    return [], "the seats are gone"
+
+
+def _mismatch(order: Document, notice: Notice) -> str | None:
+    """Why a payment is not this order's, or None."""
+    if (notice.amount, notice.currency) != (order["total"], order["currency"]):
+        return "the amount paid is not the order's"
+    if notice.order_id != order["_id"]:
+        return "the payment names another order"
+    return None
+
+
+def _was_refunded(order: Document, notice: Notice) -> bool:
+    """Whether this money was given back already: a payment is charged once, whatever is sent."""
+    return any(
+        (refund["amount"], refund["currency"]) == (notice.amount, notice.currency)
+        for refund in order["refunds"]
+    )
 
 
 def _settle_payment(work: _Work, order: Document, status: str) -> None:
@@ -349,63 +381,17 @@ def _refund(work: _Work, order: Document, notice: Notice, reason: str) -> None:
     )
 
 
-def _seats_to_sell(order: Document, found: list[Document]) -> list[Document] | None:
-    """The order's seats if it may have them all: still held for it, or free again; else None.
+def _are_held_for(order: Document, found: list[Document], until: datetime) -> bool:
+    """Whether the seats are all held by the order's hold, and by the very one that ends then.
 
-    Held for it means by the very hold it was made of, to the instant: the same key may have made
-    another hold since.
+    To the instant, since the same key may have made another hold since.
     """
-    theirs = all(
-        seat["status"] == "available"
-        or (
-            seat["status"] == "held"
-            and seat["holdId"] == order["holdId"]
-            and seat["heldUntil"] == order["expiresAt"]
-        )
+    return all(
+        seat["status"] == "held"
+        and seat["holdId"] == order["holdId"]
+        and seat["heldUntil"] == until
         for seat in found
     )
-    return found if theirs else None
-
-
-async def _over_limit(
-    database: Database,
-    work: _Work,
-    order: Document,
-    event: Document,
-    to_sell: Sequence[Document],
-    session: Session,
-) -> bool:
-    """Whether an order paid late would give its fan more seats than one may have by now.
-
-    A hold that is over counts no more, so its seats count anew, taken meanwhile or not; those of a
-    hold that still lasts were counted when it was placed.
-    """
-    taken_again = sum(not holds.counts(seat, work.now) for seat in to_sell)
-    if not taken_again:
-        return False
-    fan = (order["eventId"], order["fanId"])
-    # Two late payments of one fan at once would each not see what the other takes. Both write to
-    # the fan's first order of the event, so one of them runs again and sees the other's effect;
-    # within one transaction the seats taken so far are remembered.
-    await database.orders.find_one_and_update(
-        {"fanId": order["fanId"], "eventId": order["eventId"]},
-        {"$set": {"limitCheckedAt": work.now}},
-        {"_id": 1},
-        sort=[("createdAt", 1), ("_id", 1)],
-        session=session,
-    )
-    have = await database.seats.count_documents(
-        {
-            "holdId": holds.fan_range(*fan),
-            "$or": [{"status": "sold"}, {"heldUntil": {"$gt": work.now}}],
-        },
-        session=session,
-    )
-    have += work.taken_again.get(fan, 0)
-    if have + taken_again > event["maxSeatsPerFan"]:
-        return True
-    work.taken_again[fan] = work.taken_again.get(fan, 0) + taken_again
-    return False
 
 
 def _confirm(
@@ -415,7 +401,7 @@ def _confirm(
     also: Document = {"tickets": issued, "confirmedAt": work.now}
     if order["payment"]:
         also["payment.status"] = "succeeded"
-    work.seats += [seats.sale(order["_id"], order["holdId"], seat) for seat in to_sell]
+    work.seats += [seats.sale(order["_id"], seat) for seat in to_sell]
     work.orders.append(orders.change(order, "confirmed", why=why, by=by, now=work.now, also=also))
     work.messages.append(
         outbox.message(
@@ -457,7 +443,7 @@ async def cancel(database: Database, order_id: str, fan_id: str, *, now: datetim
         if order["status"] == "confirmed":
             await seats.give_back(database, order_id, session)
         else:
-            await seats.let_go(database, [order["holdId"]], "released", session)
+            await seats.let_go(database, [order["holdId"]], "released", session=session)
         if order["payment"] and order["payment"]["status"] == "succeeded":
             refund = refunds.new(
                 order,

@@ -134,10 +134,17 @@ def _lookalike(label: str) -> str:
     return visible.casefold().strip()
 
 
-def text_fault(text: str, length_max: int, *, length_min: int = 1) -> str | None:
-    """What is wrong with a piece of text a person sent, or None. Lengths count code points."""
+def text_fault(
+    text: str, length_max: int, *, length_min: int = 1, lines: bool = False
+) -> str | None:
+    """What is wrong with a piece of text a person sent, or None. Lengths count code points.
+
+    Only text of several `lines` may have a line feed in it.
+    """
     if any(
-        unicodedata.category(character) in ("Cc", "Cs") for character in text if character != "\n"
+        unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
+        for character in text
+        if not (lines and character == "\n")
     ):
         return "must not contain control characters"
     if length_min and not _lookalike(text):
@@ -217,7 +224,8 @@ def _faults(new: NewEvent) -> Iterator[tuple[str, str]]:
         ("description", new.description, DESCRIPTION_LENGTH_MAX, 0),
         ("category", new.category, LABEL_LENGTH_MAX, 1),
     ):
-        if fault := text_fault(label(text), length_max, length_min=length_min):
+        lines = path == "description"
+        if fault := text_fault(label(text), length_max, length_min=length_min, lines=lines):
             yield path, fault
     if new.timezone not in _timezones():
         yield "timezone", "is not an IANA time zone"

@@ -76,7 +76,7 @@ def read_notice(key: bytes, headers: Mapping[str, str], body: bytes, now: dateti
         raise BadSignature("The webhook-signature does not fit.")
     try:
         notice = msgspec.json.decode(body, type=_Body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise Invalid([("body", "is not a payment notice")]) from None
     data = notice.data
     return Notice(

@@ -26,7 +26,8 @@ class GroupCommit(Generic[Request, Outcome]):
 
     Up to `in_flight_max` groups are on their way at once. `keys` names what a request touches: one
     that touches what a group in flight touches waits for that group, so that groups in flight
-    together never depend on each other.
+    together never depend on each other. `is_everybodys` tells of an error that no member has
+    caused, such as a database that is away: all get it at once.
     """
 
     def __init__(
@@ -37,12 +38,14 @@ class GroupCommit(Generic[Request, Outcome]):
         group_size_max: int,
         queue_size_max: int,
         in_flight_max: int = 1,
+        is_everybodys: Callable[[Exception], bool] = lambda _: False,
     ) -> None:
         self._flush = flush
         self._keys = keys
         self._group_size_max = group_size_max
         self._queue_size_max = queue_size_max
         self._in_flight_max = in_flight_max
+        self._is_everybodys = is_everybodys
         self._queue: deque[_Member[Request, Outcome]] = deque()
         self._busy: set[Hashable] = set()
         self._starting = False
@@ -123,13 +126,15 @@ class GroupCommit(Generic[Request, Outcome]):
         try:
             outcomes = await self._flush([member.request for member in group])
         except Exception as error:  # noqa: BLE001
-            if len(group) == 1:
-                _give_error(group[0].future, error)
+            if len(group) == 1 or self._is_everybodys(error):
+                for member in group:
+                    _give_error(member.future, error)
                 return
             # Who caused it can't be told from outside, so each is tried alone: an error is never
             # given to a request that would have done well by itself.
             for member in group:
-                await self._settle([member])
+                if not member.future.done():
+                    await self._settle([member])
             return
         for member, outcome in zip(group, outcomes, strict=True):
             if not member.future.done():

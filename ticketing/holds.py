@@ -33,6 +33,8 @@ SEATS_PER_HOLD_MAX = 50
 ATTEMPTS_MAX = 12
 BACK_OFF_SECONDS_MAX = 0.05
 FAN_SEATS_READ_MAX = 2_000
+# Long enough for the confirmation that follows at once, its retries included.
+TAKEN_AGAIN_SECONDS = 60
 # After so many collisions a board is too far behind to be of use.
 BOARD_TRIES_MAX = 4
 
@@ -144,6 +146,11 @@ def fan_range(event_id: str, fan_id: str) -> Document:
     """The filter on `holdId` for all that the fan has of the event, held and sold."""
     prefix = _fan_prefix(event_id, fan_id)
     return {"$gte": prefix, "$lt": prefix[:-1] + "/"}  # "/" follows ".".
+
+
+def fan_part(hold_id: str) -> str:
+    """What all holds of one fan for one event have in common."""
+    return ".".join(hold_id.split(".", 2)[:2])
 
 
 def _key_prefix(request: HoldRequest) -> str:
@@ -322,7 +329,7 @@ async def _round(
     """
     again: list[_Attempt] = []
     trying: list[_Attempt] = []
-    trying_ids: set[str] = set()
+    keys: set[str] = set()
     deferred: list[_Attempt] = []
     claimed: set[str] = set()
     plans: dict[tuple[str, str | None], _Plan] = {}
@@ -331,8 +338,10 @@ async def _round(
         mine = fans_seats[attempt.fan]
         have.setdefault(attempt.fan, sum(counts(seat, now) for seat in mine))
         try:
-            if attempt.hold_id in trying_ids:
-                deferred.append(attempt)  # The same request twice in a group is its own retry.
+            if attempt.key_prefix in keys:
+                # The same key twice in a group: the second is a retry, or has another body. Which
+                # it is shows once the first has been settled.
+                deferred.append(attempt)
                 continue
             if replayed := _replayed(attempt, mine, now):
                 attempt.outcome = replayed
@@ -354,7 +363,7 @@ async def _round(
         have[attempt.fan] += len(attempt.wanted)
         attempt.tries += 1
         trying.append(attempt)
-        trying_ids.add(attempt.hold_id)
+        keys.add(attempt.key_prefix)
     if trying:
         again += await _settle(database, trying, now, until)
     won = {
@@ -364,6 +373,9 @@ async def _round(
         for seat_id in attempt.wanted
     }
     for attempt in deferred:
+        if attempt.key_prefix in keys:
+            again.append(attempt)
+            continue
         lost = [
             s for s in attempt.request.seat_ids if won.get(s, attempt.hold_id) != attempt.hold_id
         ]
@@ -381,7 +393,7 @@ def _replayed(attempt: _Attempt, mine: list[Document], now: datetime) -> Hold | 
         raise IdempotencyKeyReused("This key was used for a hold with another body.")
     if any(seat["status"] == "sold" for seat in same_key):
         raise HoldExpired("The hold made with this key has become an order.")
-    lasting = [seat for seat in same_key if seat["heldUntil"] > now]
+    lasting = [seat for seat in same_key if counts(seat, now)]
     if len(lasting) != attempt.request.size:
         return None
     return _hold(attempt.event, attempt.hold_id, lasting)
@@ -427,7 +439,7 @@ async def _settle(
     missing = {
         seat_id: attempt
         for attempt in trying
-        for seat_id in set(attempt.wanted) - _won(attempt, mine)
+        for seat_id in set(attempt.wanted) - _won(attempt, mine, now)
     }
     if missing and await _lapse_in_the_way(database, list(missing), now):
         await seats.take(
@@ -438,7 +450,8 @@ async def _settle(
     yielding: list[str] = []
     again: list[_Attempt] = []
     for attempt in trying:
-        lost = set(attempt.wanted) - _won(attempt, mine)
+        won = _won(attempt, mine, now)
+        lost = set(attempt.wanted) - won
         all_mine = mine[attempt.fan]
         if lost:
             yielding.append(attempt.hold_id)
@@ -450,15 +463,20 @@ async def _settle(
             yielding.append(attempt.hold_id)
             again.append(attempt)
         else:
-            held = [seat for seat in all_mine if seat["holdId"] == attempt.hold_id]
+            held = [seat for seat in all_mine if seat["_id"] in won]
             attempt.outcome = _hold(attempt.event, attempt.hold_id, held)
     if yielding:
-        await seats.let_go(database, yielding, "yielded")
+        await seats.let_go(database, yielding, "yielded", held_until=until)
     return again
 
 
-def _won(attempt: _Attempt, mine: dict[Fan, list[Document]]) -> set[str]:
-    return {seat["_id"] for seat in mine[attempt.fan] if seat["holdId"] == attempt.hold_id}
+def _won(attempt: _Attempt, mine: dict[Fan, list[Document]], now: datetime) -> set[str]:
+    """The seats the hold has. Those it had before, and whose time is over, it has no more."""
+    return {
+        seat["_id"]
+        for seat in mine[attempt.fan]
+        if seat["holdId"] == attempt.hold_id and counts(seat, now)
+    }
 
 
 async def _lapse_in_the_way(database: Database, seat_ids: list[str], now: datetime) -> int:
@@ -471,6 +489,47 @@ async def _lapse_in_the_way(database: Database, seat_ids: list[str], now: dateti
     ).to_list(len(seat_ids))
     overdue = [s["_id"] for s in blocking if s["status"] == "held" and s["heldUntil"] <= now]
     return await seats.lapse(database, overdue, now) if overdue else 0
+
+
+async def take_again(
+    database: Database,
+    event: Document,
+    fan_id: str,
+    hold_id: str,
+    seat_ids: Sequence[str],
+    now: datetime,
+) -> datetime:
+    """Hold the seats of a hold that is over once more, for a payment that came late.
+
+    All or none, for a short time, and by the rules of every other hold, the limit per fan among
+    them: so a late payment and a new hold of the same fan at the same moment can't both pass.
+    Returns until when. Raises SeatsUnavailable or LimitExceeded, and holds nothing then.
+    """
+    until = now + seconds(TAKEN_AGAIN_SECONDS)
+    fan = (event["_id"], fan_id)
+    claims = [
+        Claim(seat_id, hold_id, until, lead=index == 0)
+        for index, seat_id in enumerate(sorted(seat_ids))
+    ]
+    for attempt in range(ATTEMPTS_MAX):
+        if attempt:
+            await asyncio.sleep(random.uniform(0, BACK_OFF_SECONDS_MAX))  # noqa: S311
+        await _lapse_in_the_way(database, list(seat_ids), now)
+        await seats.take(database, claims)
+        mine = (await _fans_seats(database, {fan}))[fan]
+        won = {
+            seat["_id"]
+            for seat in mine
+            if seat["holdId"] == hold_id and seat.get("heldUntil") == until
+        }
+        have = sum(counts(seat, now) for seat in mine) - len(won)
+        lost = set(seat_ids) - won
+        if not lost and have + len(won) <= event["maxSeatsPerFan"]:
+            return until
+        await seats.let_go(database, [hold_id], "yielded", held_until=until)
+        if lost:
+            raise SeatsUnavailable(lost)
+    raise LimitExceeded(event["maxSeatsPerFan"], have)
 
 
 # --- Choosing ----------------------------------------------------------------------------------

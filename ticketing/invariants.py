@@ -11,7 +11,7 @@ from typing import Any
 
 from bson.timestamp import Timestamp
 
-from ticketing import clock, dashboards, mongo, seats
+from ticketing import clock, dashboards, holds, mongo, seats
 from ticketing.mongo import Database, Document
 
 FINDINGS_PER_EVENT_MAX = 20
@@ -82,7 +82,12 @@ async def check_event(database: Database, event: Document, moment: Timestamp) ->
         ],
         moment,
     )
-    found = [*_seat_findings(kept), *_sale_findings(kept, confirmed), *_order_findings(confirmed)]
+    found = [
+        *_seat_findings(kept),
+        *_sale_findings(kept, confirmed),
+        *_order_findings(confirmed),
+        *_limit_findings(kept, event["maxSeatsPerFan"]),
+    ]
     return found[:FINDINGS_PER_EVENT_MAX]
 
 
@@ -117,6 +122,18 @@ def _sale_findings(kept: list[Document], confirmed: list[Document]) -> Iterator[
             yield Finding(
                 "a sold seat is in the confirmed order it names", f"{seat_id}: {order_id}"
             )
+
+
+def _limit_findings(kept: list[Document], limit: int) -> Iterator[Finding]:
+    # What is held may pass the limit for the moment in which a hold is refused for that.
+    sold = Counter(
+        holds.fan_part(seat["holdId"])
+        for seat in kept
+        if seat["status"] == "sold" and "holdId" in seat
+    )
+    for fan, count in sold.items():
+        if count > limit:
+            yield Finding("a fan has no more seats than the limit", f"{fan}: {count} of {limit}")
 
 
 def _order_findings(confirmed: list[Document]) -> Iterator[Finding]:

@@ -11,11 +11,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import pymongo
 from bson.timestamp import Timestamp
 from pymongo import AsyncMongoClient, ReadPreference, WriteConcern
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import ConnectionFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from ticketing.settings import Settings
@@ -84,8 +86,25 @@ async def transaction(database: Database, body: Callable[[Session], Awaitable[Re
 
     The body may run more than once, so it does nothing but database work and lets the driver's
     errors pass: their labels say whether to run it again. A refusal raised inside aborts it. The
-    whole, retries included, is bounded by the client's operation time limit.
+    whole, retries included, ends within the operation time limit: the driver's own is two minutes.
     """
+    with pymongo.timeout(OPERATION_TIMEOUT_MS / 1_000):
+        return await _in_transaction(database, body)
+
+
+def is_outage(error: Exception) -> bool:
+    """Whether an error says that the database can't be reached or does not answer in time.
+
+    Then nobody's request is the cause, and to try the same again at once would only wait again.
+    """
+    return isinstance(error, PyMongoError) and (
+        isinstance(error, ConnectionFailure) or bool(error.timeout)
+    )
+
+
+async def _in_transaction(
+    database: Database, body: Callable[[Session], Awaitable[Result]]
+) -> Result:
     async with await _session(database) as session:
         result: Result = await session.with_transaction(
             body,

@@ -3,7 +3,7 @@
 import base64
 import binascii
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -47,9 +47,11 @@ def decode(cursor: str | None, *kinds: str) -> Position | None:
         text = cursor[:CURSOR_LENGTH_MAX]
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         position = msgspec.json.decode(raw, type=Position)
-    except (ValueError, binascii.Error, msgspec.MsgspecError):
+        # An offset at the ends of the calendar leads out of it.
+        position.instant = position.instant.astimezone(UTC)
+    except (ValueError, OverflowError, binascii.Error, msgspec.MsgspecError):
         raise Invalid([("cursor", "is not a cursor of this list")]) from None
-    if position.kind not in kinds or position.instant.tzinfo is None or position.offset < 0:
+    if position.kind not in kinds or position.offset < 0:
         raise Invalid([("cursor", "is not a cursor of this list")])
     return position
 

@@ -179,14 +179,24 @@ _FREED = {"holdId": "", "heldUntil": "", "holdLead": ""}
 
 
 async def let_go(
-    database: Database, hold_ids: Iterable[str], cause: str, session: Session | None = None
+    database: Database,
+    hold_ids: Iterable[str],
+    cause: str,
+    *,
+    held_until: datetime | None = None,
+    session: Session | None = None,
 ) -> int:
     """held → available for the seats of these holds; `cause` is released or yielded.
 
     A seat of theirs that was sold in the meantime, or has gone to somebody else, is not touched.
+    With `held_until` only what was held until then: what one attempt took, and not what another of
+    the same hold did.
     """
+    mine: Document = {"holdId": {"$in": list(hold_ids)}, "status": "held"}
+    if held_until is not None:
+        mine["heldUntil"] = held_until
     result = await database.seats.update_many(
-        {"holdId": {"$in": list(hold_ids)}, "status": "held"},
+        mine,
         {"$set": {"status": "available", "from": "held", "cause": cause}, "$unset": _FREED},
         session=session,
     )
@@ -219,22 +229,16 @@ async def lapse_overdue(database: Database, now: datetime) -> int:
     return len(overdue)
 
 
-def sale(order_id: str, hold_id: str, seat: Document) -> UpdateOne:
-    """The write that sells a seat as it was read: from held by this hold, or from available.
+def sale(order_id: str, seat: Document) -> UpdateOne:
+    """The write that sells a seat to the order of the hold that has it, as it was read.
 
     Made for the confirmation transaction, which reads the seat in the same snapshot.
     """
-    owner = {"holdId": hold_id, "heldUntil": seat["heldUntil"]} if seat["status"] == "held" else {}
+    owner = {"holdId": seat["holdId"], "heldUntil": seat["heldUntil"]}
     return UpdateOne(
-        {"_id": seat["_id"], "status": seat["status"], **owner},
+        {"_id": seat["_id"], "status": "held", **owner},
         {
-            "$set": {
-                "status": "sold",
-                "from": seat["status"],
-                "cause": "confirmed",
-                "holdId": hold_id,
-                "orderId": order_id,
-            },
+            "$set": {"status": "sold", "from": "held", "cause": "confirmed", "orderId": order_id},
             "$unset": {"heldUntil": "", "holdLead": ""},
         },
     )

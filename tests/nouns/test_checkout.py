@@ -358,3 +358,20 @@ async def test_two_late_payments_of_one_fan_give_no_seats_beyond_the_limit(
     assert sorted(outcomes) == ["confirmed", "refunded"]
     assert await database.seats.count_documents({"status": "sold"}) == 2
     await sound(database)
+
+
+async def test_a_payment_with_the_wrong_amount_is_refunded_once_however_often_it_is_told(
+    database: Database,
+) -> None:
+    sale = await put_on_sale(database)
+    placed = await ordered(database, sale, "fan_a", 1)
+    wrong = [notice(placed, amount=1), notice(placed, amount=1), notice(placed, amount=0)]
+    assert await receive(database, *wrong) == ["refunded", "repeated", "repeated"]
+    assert len((await current(database, placed))["refunds"]) == 1
+
+
+async def test_a_payment_that_names_another_order_confirms_nothing(database: Database) -> None:
+    sale = await put_on_sale(database)
+    placed = await ordered(database, sale, "fan_a", 1)
+    assert await receive(database, notice(placed, order_id="ord_other")) == ["refunded"]
+    assert (await current(database, placed))["status"] == "pendingPayment"

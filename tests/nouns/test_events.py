@@ -1,5 +1,6 @@
 """An event comes into being whole or not at all, and is found by those who may see it."""
 
+import base64
 from datetime import timedelta
 
 import pytest
@@ -204,3 +205,10 @@ async def test_the_release_worker_sweeps_until_nothing_is_overdue(
     monkeypatch.setattr(seats, "SEATS_PER_SWEEP_MAX", 7)
     assert await release.sweep(database, NOW - timedelta(seconds=1)) == (0, 0)
     assert await release.sweep(database, NOW) == (30, 0)
+
+
+@pytest.mark.parametrize("instant", ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59"])
+async def test_a_forged_cursor_is_refused(database: Database, instant: str) -> None:
+    forged = base64.urlsafe_b64encode(f'["events","{instant}","x"]'.encode()).decode().rstrip("=")
+    with pytest.raises(Invalid):
+        await events.listing(database, limit=3, cursor=forged)

@@ -211,3 +211,32 @@ async def test_the_sweep_frees_overdue_seats_and_no_others(either: Database) -> 
     await place_one(either, request(sale, "fan_b", 3), now=NOW + timedelta(seconds=60))
     assert await seats.lapse_overdue(either, LATER) == 2
     assert (await states(either, sale)).startswith("aaaha")
+
+
+@pytest.mark.parametrize("form", [{"seats": (1, 2)}, {"quantity": 3}])
+async def test_a_key_tried_again_after_its_hold_is_over_holds_anew_and_whole(
+    database: Database, form: dict
+) -> None:
+    sale = await put_on_sale(database)
+    asked = HoldRequest(
+        sale.event_id,
+        "fan_a",
+        sale.seats(*form.get("seats", ())),
+        quantity=form.get("quantity", 0),
+        key="k",
+    )
+    await place_one(database, asked)
+    again = await place_one(database, asked, now=LATER)
+    assert again.expires_at == LATER + timedelta(seconds=600)
+    assert len(again.seats) == asked.size
+    assert (await holds.find(database, again.hold_id, "fan_a", LATER)).seats == again.seats
+
+
+async def test_one_key_with_two_bodies_in_one_group_makes_one_hold(database: Database) -> None:
+    sale = await put_on_sale(database)
+    outcomes = await place(
+        database, *(request(sale, "fan_a", n, key="k", body=b"%d" % n) for n in range(3))
+    )
+    assert isinstance(outcomes[0], Hold)
+    assert [type(outcome) for outcome in outcomes[1:]] == [IdempotencyKeyReused] * 2
+    assert (await states(database, sale)).count("h") == 1

@@ -227,3 +227,21 @@ async def test_cancelling_twice_at_once_refunds_once(database: Database) -> None
 
 def _floor(capacity: int) -> list:
     return [events.Section("Floor", "Rear", capacity=capacity)]
+
+
+async def test_a_late_payment_and_a_new_hold_of_one_fan_never_pass_the_limit(
+    database: Database,
+) -> None:
+    sale = await put_on_sale(database, max_seats_per_fan=2)
+    for n in range(6):
+        fan = f"fan_{n}"
+        placed = await ordered(database, sale, fan, 3 * n, 3 * n + 1)
+        await checkout.release_hold(database, placed["holdId"], fan, now=NOW)
+        new = HoldRequest(sale.event_id, fan, sale.seats(20 + 2 * n, 21 + 2 * n))
+        (outcome,), hold = await asyncio.gather(
+            receive(database, notice(placed), now=NOW), place(database, new)
+        )
+        kept = 2 * (outcome == "confirmed") + 2 * isinstance(hold, Hold)
+        assert kept <= 2
+        assert (outcome == "confirmed") or (outcome == "refunded")
+    await sound(database)

@@ -131,3 +131,23 @@ async def test_an_error_is_given_to_the_one_who_caused_it() -> None:
     ]
     with pytest.raises(ValueError, match="poisoned"):
         await group.submit((3, 3))
+
+
+async def test_an_error_that_nobody_has_caused_goes_to_all_at_once() -> None:
+    tries = 0
+
+    async def away(requests: Sequence[int]) -> list[int]:
+        nonlocal tries
+        tries += 1
+        raise OSError("the database is away")
+
+    group: GroupCommit[int, int] = GroupCommit(
+        away,
+        keys=lambda request: (request,),
+        group_size_max=8,
+        queue_size_max=100,
+        is_everybodys=lambda error: isinstance(error, OSError),
+    )
+    outcomes = await asyncio.gather(*(group.submit(n) for n in range(8)), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [OSError] * 8
+    assert tries == 1

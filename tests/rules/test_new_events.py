@@ -46,7 +46,9 @@ def test_labels_that_look_the_same_are_refused(twin: str) -> None:
     assert faults(sections=numbered("2", "1", twin)) == ["sections[0].rows[0].seats[2]"]
 
 
-@pytest.mark.parametrize("label", ["", "  ", "\u200b", "a\x00b", "a\tb", "x" * 41])
+@pytest.mark.parametrize(
+    "label", ["", "  ", "\u200b", "a\x00b", "a\tb", "a\nb", "a\u2028b", "x" * 41]
+)
 def test_labels_that_cannot_be_read_are_refused(label: str) -> None:
     assert faults(sections=numbered("1", label)) == ["sections[0].rows[0].seats[1]"]
 

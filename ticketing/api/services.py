@@ -5,7 +5,7 @@ from typing import Any
 
 from litestar.connection import ASGIConnection
 
-from ticketing import checkout, clock, holds
+from ticketing import checkout, clock, holds, mongo
 from ticketing.api.deliveries import Deliveries
 from ticketing.api.metrics import Metrics
 from ticketing.api.readiness import Readiness
@@ -47,6 +47,7 @@ class Services:
             group_size_max=GROUP_SIZE_MAX,
             queue_size_max=QUEUE_SIZE_MAX,
             in_flight_max=2,
+            is_everybodys=mongo.is_outage,
         )
         self.orders: GroupCommit[OrderRequest, Document | Refusal] = GroupCommit(
             self._place_orders,
@@ -54,6 +55,7 @@ class Services:
             group_size_max=TRANSACTION_GROUP_SIZE_MAX,
             queue_size_max=QUEUE_SIZE_MAX,
             in_flight_max=2,
+            is_everybodys=mongo.is_outage,
         )
         self.notices: GroupCommit[Notice, Receipt | Exception] = GroupCommit(
             self._receive,
@@ -61,6 +63,7 @@ class Services:
             group_size_max=TRANSACTION_GROUP_SIZE_MAX,
             queue_size_max=QUEUE_SIZE_MAX,
             in_flight_max=4,
+            is_everybodys=mongo.is_outage,
         )
 
     @property
