@@ -2,14 +2,14 @@
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from time import monotonic
 
 import msgspec
 
 from scripts import token
 from scripts.benchmark.connection import Answer, Connection, connect, get, member, post
-from scripts.benchmark.figures import Stopwatch, latencies
+from scripts.benchmark.figures import Figures, Stopwatch, latencies
 from scripts.benchmark.loads import Load, Outcome
 from ticketing import clock, gateway, identifiers, seats
 from ticketing.settings import Settings, webhook_key
@@ -40,6 +40,12 @@ def seat_groups(event_id: str, seat_count: int, size: int) -> list[list[str]]:
 async def connections(settings: Settings, count: int) -> list[Connection]:
     """So many open connections to the service."""
     return [await connect(settings.port) for _ in range(count)]
+
+
+def other_answers(by_status: Mapping[int, int]) -> Figures:
+    """How many answers were not what the scenario is about, and which they were."""
+    named = {f"answers{status}": float(count) for status, count in by_status.items()}
+    return {"otherAnswers": sum(by_status.values()), **named}
 
 
 class Hold(Load, kw_only=True):
@@ -73,7 +79,7 @@ class Hold(Load, kw_only=True):
                 "holdsPerSecond": held / stopwatch.seconds,
                 "seatsPerSecond": held * self.seats_per_hold / stopwatch.seconds,
                 **latencies(seconds),
-                "otherAnswers": sum(statuses.values()),
+                **other_answers(statuses),
             }
         )
 
@@ -144,8 +150,7 @@ class Purchase(Load, kw_only=True):
         figures = {"purchasesPerSecond": bought / stopwatch.seconds}
         for step in STEPS:
             figures |= latencies(counter.seconds[step], step)
-        figures["otherAnswers"] = sum(counter.refusals.values())
-        return Outcome(figures, {"orders": counter.confirmed})
+        return Outcome(figures | other_answers(counter.refusals), {"orders": counter.confirmed})
 
 
 class Counter:
@@ -248,7 +253,7 @@ class Contend(Load, kw_only=True):
                 "seatsGivenTwice": len(given) - len(set(given)),
                 **latencies(won, "success"),
                 **latencies(refused, "refusal"),
-                "otherAnswers": sum(map(len, seconds.values())),
+                **other_answers({status: len(taken) for status, taken in seconds.items()}),
             }
         )
 
@@ -297,7 +302,7 @@ class SellOut(Load, kw_only=True):
             "fansWithTickets": bought,
             "fansWithoutTickets": unsatisfied,
             "sectionsFoundFull": full,
-            "otherAnswers": sum(counter.refusals.values()),
+            **other_answers(counter.refusals),
         }
         for step in STEPS:
             figures |= latencies(counter.seconds[step], step)

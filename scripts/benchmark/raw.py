@@ -211,8 +211,13 @@ async def _confirm(database: Database, group: list[Document], session: Session) 
             )
         )
         for seat in order["seats"]:
-            as_read = {"_id": seat["seatId"], "status": "held", "heldUntil": order["expiresAt"]}
-            sales.append(seats.sale(order["_id"], order["holdId"], as_read))
+            as_read = {
+                "_id": seat["seatId"],
+                "status": "held",
+                "holdId": order["holdId"],
+                "heldUntil": order["expiresAt"],
+            }
+            sales.append(seats.sale(order["_id"], as_read))
         also = {"tickets": issued, "confirmedAt": now, "payment.status": "succeeded"}
         changes.append(
             orders.change(order, "confirmed", why="paid", by="provider", now=now, also=also)
