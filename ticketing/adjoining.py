@@ -32,6 +32,8 @@ def choose(
             ranked[_singles_left(len(block), start, quantity)].append(
                 block[start : start + quantity]
             )
+            if len(ranked[0]) >= candidates_wanted:
+                break
         if len(ranked[0]) >= candidates_wanted:
             break
     candidates = list(islice(chain(*ranked), candidates_wanted))

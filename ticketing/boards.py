@@ -38,7 +38,7 @@ FOLLOWED_SECONDS = 60.0
 BEHIND_SECONDS = 3.0
 RELOAD_SECONDS = 1.0
 # How long a change this process made itself stands against older records still on their way.
-OWN_CHANGE_SECONDS = 5.0
+OWN_CHANGE_SECONDS = 2.0
 
 FREE = ord("a")
 
@@ -75,6 +75,15 @@ class Section:
     row_starts: tuple[int, ...]
 
 
+@dataclass
+class _OwnChange:
+    """What this process did to a seat, until when that stands, and what a record said since."""
+
+    letter: int
+    until: float
+    recorded: int | None = None
+
+
 class Board:
     """One event's seats as this process knows them."""
 
@@ -94,7 +103,7 @@ class Board:
         self.history: deque[tuple[int, list[tuple[int, int]]]] = deque(maxlen=HISTORY_MAX)
         """The last records: version and the seats it moved."""
         self.changed = asyncio.Event()
-        self._own: dict[int, tuple[int, float]] = {}
+        self._own: dict[int, _OwnChange] = {}
 
     def apply(self, change: Document) -> bool:
         """Move the board by the next record; False if one is missing in between."""
@@ -106,8 +115,10 @@ class Board:
         now = time.monotonic()
         for ordinal, letter in moved:
             own = self._own.get(ordinal)
-            if own is not None and own[0] != letter and now < own[1]:
-                # An older change of the seat that was on its way when this process changed it.
+            if own is not None and own.letter != letter and now < own.until:
+                # Most likely an older change of the seat that was on its way when this process
+                # changed it. It may be a newer one, though: it is shown once the time is over.
+                own.recorded = letter
                 continue
             self._own.pop(ordinal, None)
             self.states[ordinal] = letter
@@ -132,8 +143,20 @@ class Board:
         until = time.monotonic() + OWN_CHANGE_SECONDS
         for ordinal in ordinals:
             self.states[ordinal] = letter
-            self._own[ordinal] = (letter, until)
+            self._own[ordinal] = _OwnChange(letter, until)
         self._tell()
+
+    def settle(self) -> None:
+        """Let the records have the last word on own changes whose time is over."""
+        now = time.monotonic()
+        over = {ordinal: own for ordinal, own in self._own.items() if own.until <= now}
+        for ordinal, own in over.items():
+            del self._own[ordinal]
+            if own.recorded is not None:
+                self.states[ordinal] = own.recorded
+        if any(own.recorded is not None for own in over.values()):
+            self.epoch += 1  # Watchers are told everything, since this belongs to no version.
+            self._tell()
 
     def _tell(self) -> None:
         self.stamp += 1
@@ -275,7 +298,7 @@ class Boards:
         else:
             # In place, so that those who watch this board see it go on.
             board.replace(version, states)
-        if self._follower is None:
+        if self._follower is None or self._follower.done():
             await self._look_at_worker()
             self._follower = asyncio.create_task(self._follow())
         return board
@@ -314,6 +337,8 @@ class Boards:
         }
         if not followed:
             return
+        for board in followed.values():
+            board.settle()
         ranges = [
             {"_id": {"$gt": record_id(event_id, board.version), "$lt": f"{event_id};"}}
             for event_id, board in followed.items()

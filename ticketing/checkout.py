@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Any
 
 from pymongo import UpdateOne
-from pymongo.errors import DuplicateKeyError
 
 from ticketing import holds, mongo, orders, outbox, payments, refunds, seats, tickets
 from ticketing.errors import NotFound, Refusal
@@ -164,10 +163,6 @@ async def _receive_in_one(
 
     try:
         return await mongo.transaction(database, body)
-    except DuplicateKeyError:
-        # Another delivery of the same notice committed between our snapshot and our insert, so it
-        # has had its effect. A second run sees it.
-        return await mongo.transaction(database, body)
     except _PaidLate as late:
         for order in late.orders:
             taken_again[order["_id"]] = await _take_again(database, order, now)
@@ -256,8 +251,8 @@ class _Work:
 
     async def write(self, database: Database, session: Session) -> None:
         """Make all of it happen. Raises Stale if a document is not as it was read."""
-        # The notices go first: the unique id is what stops a second delivery, and it should be
-        # stopped before it does any work.
+        # The notices go first: another delivery of the same that commits before us is a write
+        # conflict on the unique id, found before any work is done; the next run sees its effect.
         for collection, documents in (
             (database.notices, self.notices),
             (database.refunds, self.refunds),
@@ -443,7 +438,14 @@ async def cancel(database: Database, order_id: str, fan_id: str, *, now: datetim
         if order["status"] == "confirmed":
             await seats.give_back(database, order_id, session)
         else:
-            await seats.let_go(database, [order["holdId"]], "released", session=session)
+            # By the very hold it was made of: the same key may have made another one since.
+            await seats.let_go(
+                database,
+                [order["holdId"]],
+                "released",
+                held_until=order["expiresAt"],
+                session=session,
+            )
         if order["payment"] and order["payment"]["status"] == "succeeded":
             refund = refunds.new(
                 order,

@@ -6,6 +6,7 @@ workers at once, count each change exactly once. `recount` counts the seats and 
 at rest the two are equal.
 """
 
+import logging
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ SALES_MINUTES_MAX = 120
 SEAT_STATUSES = ("available", "held", "sold", "blocked")
 POSITION_ID = "changes"
 EVENTS_PER_READ_MAX = 100_000
+
+log = logging.getLogger("ticketing.dashboards")
 
 # What the changes worker asks of the change stream: no document, only what moves a counter. Slim
 # records can't grow past what a change stream can carry.
@@ -178,7 +181,7 @@ async def apply(
                 session=session,
             )
 
-    await mongo.transaction(database, body)
+    await mongo.transaction(database, body, seconds_max=None)
     return after
 
 
@@ -286,6 +289,10 @@ async def _layouts(
 
 def _move_seat(moves: Moves, section: int, description: Document) -> None:
     fields = description["updatedFields"]
+    if not {"from", "cause"} <= fields.keys():
+        # Somebody changed a seat by hand. It can't be counted; a rebuild mends the counters.
+        log.error("A seat was changed outside the service: run the changes worker with --rebuild.")
+        return
     moves.seats.append((section, fields["from"], fields["status"]))
     # One seat of each hold is its lead, so holds are counted once whatever their size. The mark
     # is set with the hold and goes with it: then it is among the removed fields.
@@ -487,6 +494,25 @@ async def events_at(database: Database, moment: Timestamp) -> list[Document]:
     )
 
 
+def _from_nothing(old: Document, now: datetime) -> Document:
+    """The counters of an event as they were begun."""
+    return {
+        **old,
+        "seats": _seat_counts(old["seats"]["total"]),
+        "orders": dict.fromkeys(orders.STATUSES, 0),
+        "revenue": 0,
+        "refunds": 0,
+        "holds": {"created": 0, "released": 0, "expired": 0},
+        "sections": [
+            {"name": section["name"], **_seat_counts(section["total"]), "revenue": 0}
+            for section in old["sections"]
+        ],
+        "recentSales": [],
+        "salesByMinute": [],
+        "updatedAt": now,
+    }
+
+
 async def rebuild(database: Database, now: datetime) -> int:
     """Count every event afresh and let the change stream go on from that very moment.
 
@@ -496,6 +522,7 @@ async def rebuild(database: Database, now: datetime) -> int:
     """
     moment = await mongo.present_time(database)
     found = await events_at(database, moment)
+    counted_ids = {event["_id"] for event in found}
     fresh = [await recount(database, event, moment, now) for event in found]
 
     async def body(session: Session) -> None:
@@ -514,11 +541,15 @@ async def rebuild(database: Database, now: datetime) -> int:
                 EVENTS_PER_READ_MAX
             )
         }
+        # Events made since the moment had no change before it: they begin from nothing again.
+        new = [_from_nothing(old, now) for old in stored.values() if old["_id"] not in counted_ids]
         writes, records = [], []
-        for dashboard in fresh:
+        for dashboard in [*fresh, *new]:
             old = stored.get(dashboard["_id"])
             # One version is left out, so that the boards see a gap and read the seats themselves.
-            kept = {"holds": old["holds"], "version": old["version"] + 2} if old else {}
+            kept = {"version": old["version"] + 2} if old else {}
+            if old and dashboard["_id"] in counted_ids:
+                kept["holds"] = old["holds"]
             records.append(boards.record(dashboard["_id"], (dashboard | kept)["version"], (), now))
             writes.append(ReplaceOne({"_id": dashboard["_id"]}, dashboard | kept, upsert=True))
         if writes:
@@ -528,5 +559,5 @@ async def rebuild(database: Database, now: datetime) -> int:
             )
             await database.seat_changes.insert_many(records, session=session)
 
-    await mongo.transaction(database, body)
+    await mongo.transaction(database, body, seconds_max=None)
     return len(fresh)

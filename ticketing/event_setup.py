@@ -3,11 +3,11 @@
 from datetime import datetime
 
 from pymongo import ReturnDocument
-from pymongo.errors import DuplicateKeyError
+from pymongo.errors import DocumentTooLarge, DuplicateKeyError
 
 from ticketing import dashboards, events, identifiers, seats
 from ticketing.clock import seconds
-from ticketing.errors import IdempotencyInProgress, IdempotencyKeyReused
+from ticketing.errors import IdempotencyInProgress, IdempotencyKeyReused, Invalid
 from ticketing.mongo import Database, Document
 
 # How long one attempt may take before a repeated request may take over. Laying out 80,000 seats
@@ -48,6 +48,8 @@ async def create(
     }
     try:
         await database.events.insert_one(event)
+    except DocumentTooLarge:
+        raise Invalid([("sections", "have too many long labels for one event")]) from None
     except DuplicateKeyError:
         existing = await _take_over(database, event, now)
         if existing["status"] != "creating":

@@ -29,6 +29,9 @@ TITLE_LENGTH_MAX = 200
 DESCRIPTION_LENGTH_MAX = 10_000
 SEATS_PER_FAN_MAX = 1_000
 SEARCH_WORDS_MAX = 100
+# The counters have an entry a section and are written many times a second.
+SECTIONS_MAX = 1_000
+PRICE_CATEGORIES_MAX = 100
 ENDED_PER_RUN_MAX = 1_000
 
 Price = Annotated[int, msgspec.Meta(ge=0, le=PRICE_MAX)]
@@ -234,8 +237,9 @@ def _faults(new: NewEvent) -> Iterator[tuple[str, str]]:
     if not 1 <= new.max_seats_per_fan <= SEATS_PER_FAN_MAX:
         yield "maxSeatsPerFan", f"must be from 1 to {SEATS_PER_FAN_MAX}"
     yield from _instant_faults(new)
-    if not new.price_categories:
-        yield "priceCategories", "must not be empty"
+    if not 1 <= len(new.price_categories) <= PRICE_CATEGORIES_MAX:
+        yield "priceCategories", f"must be from 1 to {PRICE_CATEGORIES_MAX}"
+        return
     yield from _unique_labels(
         (f"priceCategories[{index}].name", label(category.name))
         for index, category in enumerate(new.price_categories)
@@ -258,8 +262,9 @@ def _instant_faults(new: NewEvent) -> Iterator[tuple[str, str]]:
 
 
 def _section_faults(new: NewEvent) -> Iterator[tuple[str, str]]:
-    if not new.sections:
-        yield "sections", "must not be empty"
+    if not 1 <= len(new.sections) <= SECTIONS_MAX:
+        yield "sections", f"must be from 1 to {SECTIONS_MAX}"
+        return
     yield from _unique_labels(
         (f"sections[{index}].name", label(section.name))
         for index, section in enumerate(new.sections)

@@ -13,7 +13,7 @@ A hold is resolved once: released by the fan, lapsed by time, or turned into an 
 
 import asyncio
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -210,6 +210,7 @@ class _Attempt:
     event: Document
     key_prefix: str
     wanted: list[str] = field(default_factory=list)
+    not_on_sale: Refusal | None = None
     tries: int = 0
     outcome: Hold | Refusal | None = None
 
@@ -234,8 +235,8 @@ async def place(
     """Place each hold wholly or not at all; answer each with the hold or the reason against it.
 
     The requests are settled as if one came after the other, in some order; a refused one leaves
-    nothing behind. The checks come in this order: the event, its sale window, the seats' names,
-    the key, the limit per fan, the seats.
+    nothing behind. The checks come in this order: the event, the seats' names, the key (a repeated
+    request gets its hold also after the sale's end), the sale window, the limit per fan, the seats.
 
     Where a request names no seats, `boards` say which are likely to be free, without a look at the
     database; without them, and where they do not know of enough, the seats are read.
@@ -251,9 +252,10 @@ async def place(
             event = on_sale.get(request.event_id)
             if event is None or event["status"] == "draft":
                 raise NotFound("There is no such event.")
-            events.on_sale(event, now)
             _check_names(event, request)
-            attempt = _Attempt(request, event, _key_prefix(request))
+            attempt = _Attempt(
+                request, event, _key_prefix(request), not_on_sale=_not_on_sale(event, now)
+            )
         except Refusal as refusal:
             outcomes.append(refusal)
         else:
@@ -275,6 +277,14 @@ async def place(
             await asyncio.sleep(random.uniform(0, BACK_OFF_SECONDS_MAX))  # noqa: S311
     placed = iter(everybody)
     return [_outcome(next(placed)) if outcome is None else outcome for outcome in outcomes]
+
+
+def _not_on_sale(event: Document, now: datetime) -> Refusal | None:
+    try:
+        events.on_sale(event, now)
+    except Refusal as refusal:
+        return refusal
+    return None
 
 
 def _outcome(attempt: _Attempt) -> Hold | Refusal:
@@ -315,6 +325,31 @@ def _check_names(event: Document, request: HoldRequest) -> None:
         raise Invalid(faults)
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """An event's or a section's seats as they were read once for a whole round."""
+
+    places: list[adjoining.Place]
+    free: frozenset[str]
+
+
+@dataclass
+class _Round:
+    """What the requests of one round want, as far as they have been looked at."""
+
+    claimed: set[str] = field(default_factory=set)
+    """Seats that those tried in this round want."""
+    keys: set[str] = field(default_factory=set)
+    added: Counter[Fan] = field(default_factory=Counter)
+    """How many more seats each fan would have."""
+    plans: dict[tuple[str, str | None], _Plan] = field(default_factory=dict)
+    trying: list[_Attempt] = field(default_factory=list)
+    deferred: list[_Attempt] = field(default_factory=list)
+    """Those that depend on what becomes of one that is tried."""
+    incomplete: list[_Attempt] = field(default_factory=list)
+    """Those of which an earlier try was cut off half way."""
+
+
 async def _round(
     database: Database,
     boards: Boards | None,
@@ -327,59 +362,86 @@ async def _round(
 
     `fans_seats` is what the fans had just before.
     """
-    again: list[_Attempt] = []
-    trying: list[_Attempt] = []
-    keys: set[str] = set()
-    deferred: list[_Attempt] = []
-    claimed: set[str] = set()
-    plans: dict[tuple[str, str | None], _Plan] = {}
-    have: dict[Fan, int] = {}
+    this = _Round()
     for attempt in attempts:
-        mine = fans_seats[attempt.fan]
-        have.setdefault(attempt.fan, sum(counts(seat, now) for seat in mine))
         try:
-            if attempt.key_prefix in keys:
-                # The same key twice in a group: the second is a retry, or has another body. Which
-                # it is shows once the first has been settled.
-                deferred.append(attempt)
-                continue
-            if replayed := _replayed(attempt, mine, now):
-                attempt.outcome = replayed
-                continue
-            _check_limit(attempt, have[attempt.fan])
-            wanted = attempt.request.seat_ids or await _choose(
-                database, boards, attempt, plans, claimed, now
-            )
+            await _consider(database, boards, this, attempt, fans_seats[attempt.fan], now)
         except Refusal as refusal:
             attempt.outcome = refusal
-            continue
-        attempt.wanted = sorted(wanted)
-        if not claimed.isdisjoint(attempt.wanted):
-            # Two of this group want one seat. The second waits for what becomes of the first,
-            # since that one may be refused for another of its seats.
-            deferred.append(attempt)
-            continue
-        claimed.update(attempt.wanted)
-        have[attempt.fan] += len(attempt.wanted)
+    if this.incomplete:
+        # What was left must go, or the hold would end up with more seats than it asked for.
+        left = [attempt.hold_id for attempt in this.incomplete]
+        await seats.let_go(database, left, "yielded")
+    again = list(this.incomplete)
+    if this.trying:
+        again += await _settle(database, this.trying, now, until)
+    return again + _after(this)
+
+
+async def _consider(
+    database: Database,
+    boards: Boards | None,
+    this: _Round,
+    attempt: _Attempt,
+    mine: list[Document],
+    now: datetime,
+) -> None:
+    """Answer one request, or put it among those that are tried now, or later. Raises Refusal."""
+    if attempt.key_prefix in this.keys:
+        # The same key twice in a group: the second is a retry, or has another body. Which it is
+        # shows once the first has been settled.
+        this.deferred.append(attempt)
+        return
+    if replayed := _replayed(attempt, mine, now):
+        attempt.outcome = replayed
+        return
+    if any(seat["holdId"] == attempt.hold_id and counts(seat, now) for seat in mine):
         attempt.tries += 1
-        trying.append(attempt)
-        keys.add(attempt.key_prefix)
-    if trying:
-        again += await _settle(database, trying, now, until)
+        this.incomplete.append(attempt)
+        return
+    if attempt.not_on_sale is not None:
+        raise attempt.not_on_sale
+    have = sum(counts(seat, now) for seat in mine)
+    _check_limit(attempt, have)
+    if have + this.added[attempt.fan] + attempt.request.size > attempt.event["maxSeatsPerFan"]:
+        # Over the limit only if the fan's earlier request of this group succeeds.
+        this.deferred.append(attempt)
+        return
+    try:
+        wanted = attempt.request.seat_ids or await _choose(
+            database, boards, attempt, this.plans, this.claimed, now
+        )
+    except NotEnoughSeats:
+        if not this.claimed:
+            raise
+        # Seats claimed by others of this group may come back when those are refused.
+        this.deferred.append(attempt)
+        return
+    attempt.wanted = sorted(wanted)
+    if not this.claimed.isdisjoint(attempt.wanted):
+        # Two of this group want one seat. The second waits for what becomes of the first, since
+        # that one may be refused for another of its seats.
+        this.deferred.append(attempt)
+        return
+    this.claimed.update(attempt.wanted)
+    this.keys.add(attempt.key_prefix)
+    this.added[attempt.fan] += len(attempt.wanted)
+    attempt.tries += 1
+    this.trying.append(attempt)
+
+
+def _after(this: _Round) -> list[_Attempt]:
+    """Of those that were deferred: refuse whose seats are gone by now, and return the others."""
     won = {
-        seat_id: attempt.hold_id
-        for attempt in trying
+        seat_id
+        for attempt in this.trying
         if isinstance(attempt.outcome, Hold)
         for seat_id in attempt.wanted
     }
-    for attempt in deferred:
-        if attempt.key_prefix in keys:
-            again.append(attempt)
-            continue
-        lost = [
-            s for s in attempt.request.seat_ids if won.get(s, attempt.hold_id) != attempt.hold_id
-        ]
-        if lost:
+    again: list[_Attempt] = []
+    for attempt in this.deferred:
+        lost = won.intersection(attempt.request.seat_ids)
+        if lost and attempt.key_prefix not in this.keys:
             attempt.outcome = SeatsUnavailable(lost)
         else:
             again.append(attempt)
@@ -459,6 +521,11 @@ async def _settle(
                 attempt.outcome = SeatsUnavailable(lost)
             else:
                 again.append(attempt)
+        elif won - set(attempt.wanted):
+            # The same request reached another process at the same time, and that one chose other
+            # seats for it. Both give way, and who tries again first is the one.
+            yielding.append(attempt.hold_id)
+            again.append(attempt)
         elif sum(counts(seat, now) for seat in all_mine) > attempt.event["maxSeatsPerFan"]:
             yielding.append(attempt.hold_id)
             again.append(attempt)
@@ -533,14 +600,6 @@ async def take_again(
 
 
 # --- Choosing ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """An event's or a section's seats as they were read once for a whole round."""
-
-    places: list[adjoining.Place]
-    free: frozenset[str]
 
 
 async def _choose(

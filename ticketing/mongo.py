@@ -81,14 +81,20 @@ async def connect(
     return Client(client, client[settings.database])
 
 
-async def transaction(database: Database, body: Callable[[Session], Awaitable[Result]]) -> Result:
+async def transaction(
+    database: Database,
+    body: Callable[[Session], Awaitable[Result]],
+    *,
+    seconds_max: float | None = OPERATION_TIMEOUT_MS / 1_000,
+) -> Result:
     """Run `body` in one majority transaction with snapshot reads and return what it returns.
 
     The body may run more than once, so it does nothing but database work and lets the driver's
     errors pass: their labels say whether to run it again. A refusal raised inside aborts it. The
-    whole, retries included, ends within the operation time limit: the driver's own is two minutes.
+    whole, retries included, ends within `seconds_max`; None leaves the driver's own two minutes,
+    for workers that nobody waits for.
     """
-    with pymongo.timeout(OPERATION_TIMEOUT_MS / 1_000):
+    with pymongo.timeout(seconds_max):
         return await _in_transaction(database, body)
 
 

@@ -201,10 +201,16 @@ async def _insert(database: Database, orders: dict[int, Document]) -> dict[int, 
     try:
         await database.orders.insert_many([orders[place] for place in places], ordered=False)
     except BulkWriteError as error:
-        for fault in error.details["writeErrors"]:
-            if fault["code"] != seats.DUPLICATE_KEY_CODE:
-                raise
+        for fault in seats.duplicates_of(error):
             duplicates[places[fault["index"]]] = fault
+    await _insert_payments(
+        database, [order for place, order in orders.items() if place not in duplicates]
+    )
+    return duplicates
+
+
+async def _insert_payments(database: Database, orders: Iterable[Document]) -> None:
+    """Insert the payments of these orders; one that is there already is left alone."""
     payments = [
         {
             "_id": order["payment"]["paymentId"],
@@ -217,12 +223,15 @@ async def _insert(database: Database, orders: dict[int, Document]) -> dict[int, 
             "status": "created",
             "createdAt": order["createdAt"],
         }
-        for place, order in orders.items()
-        if place not in duplicates and order["payment"]
+        for order in orders
+        if order["payment"]
     ]
-    if payments:
+    if not payments:
+        return
+    try:
         await database.payments.insert_many(payments, ordered=False)
-    return duplicates
+    except BulkWriteError as error:
+        seats.duplicates_of(error)
 
 
 async def _after_duplicate(
@@ -251,12 +260,20 @@ async def _existing(database: Database, request: OrderRequest) -> Document:
         if by_key is not None:
             if by_key["holdId"] != request.hold_id:
                 raise IdempotencyKeyReused("This key made an order of another hold.")
+            await _complete(database, by_key)
             return by_key
     made = database.orders.find({"holdId": request.hold_id}).sort("expiresAt", -1)
     latest = await made.limit(1).to_list(1)
     if not latest or latest[0]["status"] == "expired":
         raise HoldExpired(HoldExpired.gone)
+    await _complete(database, latest[0])
     return latest[0]
+
+
+async def _complete(database: Database, order: Document) -> None:
+    """Make the payment of an order whose placing died before it did."""
+    if order["status"] == "pendingPayment":
+        await _insert_payments(database, [order])
 
 
 # --- Reading -----------------------------------------------------------------------------------

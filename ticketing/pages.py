@@ -25,13 +25,15 @@ class Position(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """Where a page ended: the list it belongs to, the sort instant and id of the last item.
 
     `kind` binds a cursor to its list and filter, so that one made for another list is refused.
-    `offset` counts inside an item that spreads over pages (the tickets of one order).
+    `offset` counts inside an item that spreads over pages (the tickets of one order), and `border`
+    is an instant that the first page drew and all others keep to.
     """
 
     kind: str
     instant: datetime
     identifier: str
     offset: int = 0
+    border: datetime | None = None
 
 
 def encode(position: Position) -> str:
@@ -49,6 +51,8 @@ def decode(cursor: str | None, *kinds: str) -> Position | None:
         position = msgspec.json.decode(raw, type=Position)
         # An offset at the ends of the calendar leads out of it.
         position.instant = position.instant.astimezone(UTC)
+        if position.border is not None:
+            position.border = position.border.astimezone(UTC)
     except (ValueError, OverflowError, binascii.Error, msgspec.MsgspecError):
         raise Invalid([("cursor", "is not a cursor of this list")]) from None
     if position.kind not in kinds or position.offset < 0:

@@ -107,9 +107,20 @@ async def _insert(database: Database, batch: list[InsertOne[Document]]) -> None:
     try:
         await database.seats.bulk_write(batch, ordered=False)
     except BulkWriteError as error:
-        faults = error.details["writeErrors"]
-        if any(fault["code"] != DUPLICATE_KEY_CODE for fault in faults):
-            raise
+        duplicates_of(error)
+
+
+def duplicates_of(error: BulkWriteError) -> list[Document]:
+    """The faults of an insert of several that found documents there already; raises any other.
+
+    Also one that was written but not by a majority in time: nothing may be answered on that.
+    """
+    faults: list[Document] = error.details["writeErrors"]
+    if error.details["writeConcernErrors"] or any(
+        fault["code"] != DUPLICATE_KEY_CODE for fault in faults
+    ):
+        raise error
+    return faults
 
 
 # --- Reading -----------------------------------------------------------------------------------

@@ -40,6 +40,10 @@ async def listing(
     One read: two ranges of one index, the second only as far as the first leaves room.
     """
     position = pages.decode(cursor, UPCOMING, PAST)
+    # Coming and past part where the first page parted them. A show that begins while the fan turns
+    # pages would otherwise change sides, and be shown twice or never.
+    if position and position.border:
+        now = position.border
     if position and position.kind == PAST:
         pipeline = _half(fan_id, {"$lt": now, "$lte": position.instant}, position, -1, limit)
     else:
@@ -100,7 +104,7 @@ def _cut(orders: list[Document], position: Position | None, now: datetime, limit
                     "number": ticket["number"],
                 }
             )
-            ends.append(Position(kind, starts_at, order["_id"], offset + 1))
+            ends.append(Position(kind, starts_at, order["_id"], offset + 1, now))
     if len(items) <= limit:
         return Page(items, None)
     return Page(items[:limit], pages.encode(ends[limit - 1]))

@@ -65,7 +65,7 @@ def _is_useless(error: PyMongoError, failures: int) -> bool:
     The same token would fail for ever. An unreadable one has no code of its own, so a server that
     refuses the place several times in a row, though it answers, counts as well.
     """
-    if not isinstance(error, OperationFailure) or error.has_error_label("RetryableWriteError"):
+    if not isinstance(error, OperationFailure) or error.timeout:
         return False
     return error.code in HISTORY_GONE_CODES or failures >= REFUSALS_MAX
 

@@ -25,6 +25,7 @@ OrderStatus = Literal["pendingPayment", "confirmed", "expired", "cancelled"]
         holds.SeatsUnavailable,
         holds.NotEnoughSeats,
         holds.LimitExceeded,
+        holds.HoldExpired,
         IdempotencyKeyReused,
     ),
 )
@@ -60,7 +61,7 @@ async def get_hold(request: Request[Any, Any, Any], hold_id: HoldId) -> answers.
     "/holds/{holdId:str}",
     summary="Release a hold",
     status_code=204,
-    responses=problems.documented(NotFound, orders.OrderState),
+    responses=problems.documented(NotFound),
 )
 async def release_hold(request: Request[Any, Any, Any], hold_id: HoldId) -> None:
     """Its seats are available at once. Releasing it again changes nothing."""
@@ -77,7 +78,7 @@ async def release_hold(request: Request[Any, Any, Any], hold_id: HoldId) -> None
     summary="Order what is held",
     operation_class=bodies.described_by(bodies.OrderForm, keyed=True),
     responses=problems.documented(
-        NotFound, holds.HoldExpired, orders.OrderState, IdempotencyKeyReused
+        NotFound, events.SaleNotOpen, holds.HoldExpired, IdempotencyKeyReused
     ),
 )
 async def place_order(request: Request[Any, Any, Any]) -> Response[answers.Order]:
