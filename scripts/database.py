@@ -50,13 +50,16 @@ def failure(error: PyMongoError) -> Failure:
     return Failure(f"The database does not answer: {cause.splitlines()[0] if cause else error!r}")
 
 
-def exit_with(main: Callable[[], int]) -> None:
-    """Run a command to its exit code; what a person can put right is one line, not a traceback."""
+def exit_with(main: Callable[[], int], *, failed: int = 1) -> None:
+    """Run a command to its exit code; what a person can put right is one line, not a traceback.
+
+    `failed` is the exit code for that one line.
+    """
     try:
         code = main()
     except (Failure, ReplicaSetError, SettingsError) as reason:
         print(reason, file=sys.stderr)
-        code = 1
+        code = failed
     except KeyboardInterrupt:
         code = 130
     sys.exit(code)

@@ -27,4 +27,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    database.exit_with(main)
+    # As `python -m indexes` has it: 1 is for a difference, 2 for a database that can't be asked.
+    database.exit_with(main, failed=2)

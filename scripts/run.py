@@ -29,6 +29,7 @@ SERVICES = {
 READY_SECONDS_MAX = 120.0
 _LOOK_SECONDS = 0.1
 _PROBE_SECONDS = 0.25
+_API_STARTS_SECONDS_MAX = 5.0
 # A process that dies at once, again and again, is started less and less often; one that lived this
 # long is taken for sound, and starts again at once when it dies.
 _DELAY_SECONDS_MIN = 0.5
@@ -153,6 +154,8 @@ class Run:
                 )
             return settings
         data = data or DEFAULT_DATA
+        if data.exists() and not data.is_dir():
+            raise Failure(f"{data} is not a folder: choose another with --data.")
         nodes = self._arguments.nodes or replica_set.nodes_of(data) or 1
         embedded = ReplicaSet(data, nodes)
         try:
@@ -222,6 +225,8 @@ class Run:
     def _end(self) -> None:
         """Stop everything: who takes requests first, the database last."""
         for service in self._services:
+            if service.name == "API":
+                self._wait_until_it_can_stop(service)
             service.ask_to_stop()
             if service.name == "API":
                 service.wait()
@@ -230,6 +235,21 @@ class Run:
         if self._replica_set is not None:
             self._replica_set.stop()
         child.end_adopted()
+
+    def _wait_until_it_can_stop(self, api: Service) -> None:
+        """Return when the API answers or has ended, or after a while.
+
+        Its server loses a request to stop that comes before its worker runs, and would be ended by
+        force only after all of its time of grace.
+        """
+        url = f"{_reachable(self._settings())}/health/live"
+        give_up_at = time.monotonic() + _API_STARTS_SECONDS_MAX
+        with httpx.Client(trust_env=False, timeout=1.0) as client:
+            while api.exit_code() is None and time.monotonic() < give_up_at:
+                with contextlib.suppress(httpx.HTTPError):
+                    client.get(url)
+                    return
+                time.sleep(_LOOK_SECONDS)
 
 
 def _kept_node(embedded: ReplicaSet, node: int) -> Kept:
@@ -252,15 +272,22 @@ def _require_free(host: str, port: int) -> None:
     try:
         with socket.create_server((host, port)):
             pass
-    except socket.gaierror:
-        raise Failure(f"{host} is not an address of this machine: choose another --host.") from None
+    except UnicodeError:
+        raise _no_such_address(host) from None
     except OSError as error:
+        # Below zero are the reasons why a name leads to no address.
+        if error.errno == errno.EADDRNOTAVAIL or (error.errno or 0) < 0:
+            raise _no_such_address(host) from None
         reason = (
             "is in use by another program"
             if error.errno == errno.EADDRINUSE
             else f"cannot be used: {error.strerror}"
         )
         raise Failure(f"Port {port} on {host} {reason}; choose another with --port.") from None
+
+
+def _no_such_address(host: str) -> Failure:
+    return Failure(f"{host} is not an address of this machine: choose another with --host.")
 
 
 def _reachable(settings: Settings) -> str:
@@ -296,6 +323,14 @@ def _say_where_to_look(settings: Settings, demo_event: str | None) -> None:
     print("Ctrl-C stops everything.", flush=True)
 
 
+def _port(text: str) -> int:
+    with contextlib.suppress(ValueError):
+        port = int(text)
+        if 0 < port < 65_536:
+            return port
+    raise argparse.ArgumentTypeError("must be a port number from 1 to 65535")
+
+
 def main() -> int:
     """Run until asked to stop."""
     parser = argparse.ArgumentParser(
@@ -310,7 +345,7 @@ def main() -> int:
         choices=(1, 3),
         help="nodes of the embedded set (default: those in the data folder, else 1)",
     )
-    parser.add_argument("--port", type=int, help="the API's port (default 8000)")
+    parser.add_argument("--port", type=_port, help="the API's port (default 8000)")
     parser.add_argument("--host", help="the API's address (default 127.0.0.1)")
     parser.add_argument(
         "--data",

@@ -38,7 +38,9 @@ def main() -> int:
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
         stream=sys.stderr,
     )
-    logging.getLogger("apscheduler").setLevel(logging.WARNING)
+    # While the database is away a sweep outlasts its interval, and the scheduler warns each time
+    # that it left one out. That is as it should be, and the worker tells of the outage itself.
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)
     try:
         settings = Settings.from_environment()
         return uvloop.run(_run(settings, arguments.worker, rebuild=arguments.rebuild))

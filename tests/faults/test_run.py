@@ -14,10 +14,13 @@ import httpx
 import pytest
 
 from scripts.replica_set import ReplicaSet
+from ticketing.api.__main__ import STOP_SECONDS_MAX
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMMAND = REPOSITORY / "scripts" / "run"
 GONE_SECONDS_MAX = 20.0
+# What an API that has lost its stop is left to live.
+API_GRACE_SECONDS = float(STOP_SECONDS_MAX)
 WELL_AGAIN_SECONDS_MAX = 10.0
 
 
@@ -78,7 +81,7 @@ def started(tmp_path: Path, *arguments: str | Path, **settings: str) -> Iterator
             process.wait(GONE_SECONDS_MAX)
 
 
-def refused(*arguments: str | Path, **settings: str) -> str:
+def refused(*arguments: str | Path, code: int = 1, **settings: str) -> str:
     """What the command says when it will not start."""
     ended = subprocess.run(
         [COMMAND, *arguments],
@@ -88,7 +91,7 @@ def refused(*arguments: str | Path, **settings: str) -> str:
         check=False,
         timeout=60,
     )
-    assert ended.returncode == 1
+    assert ended.returncode == code
     assert ended.stdout == ""
     return ended.stderr
 
@@ -193,6 +196,47 @@ def test_a_port_in_use_is_one_sentence_before_anything_is_started(tmp_path: Path
         f"Port {port} on 127.0.0.1 is in use by another program; choose another with --port.\n"
     )
     assert not (tmp_path / "data").exists()
+
+
+def test_a_port_that_is_none_names_the_argument(tmp_path: Path) -> None:
+    said = refused("--port", "99999", "--data", tmp_path / "data", code=2)
+    assert said.endswith("argument --port: must be a port number from 1 to 65535\n")
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "a..b", "a" * 64])
+def test_a_host_of_another_machine_asks_for_another_host(tmp_path: Path, host: str) -> None:
+    said = refused("--host", host, "--port", str(free_port()), "--data", tmp_path / "data")
+    assert said == f"{host} is not an address of this machine: choose another with --host.\n"
+
+
+def test_data_in_a_file_is_one_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    said = refused("--port", str(free_port()), "--data", file)
+    assert said == f"{file} is not a folder: choose another with --data.\n"
+
+
+def test_stopping_while_the_api_starts_takes_no_time_of_grace(tmp_path: Path) -> None:
+    port = free_port()
+    with subprocess.Popen(
+        [COMMAND, "--no-demo", "--port", str(port), "--data", tmp_path / "data"],
+        env=environment({}),
+        stdout=subprocess.DEVNULL,
+    ) as process:
+        try:
+            assert within(
+                60.0,
+                lambda: any(
+                    "-m ticketing.api" in command
+                    for command in processes_with(f"TICKETING_PORT={port}").values()
+                ),
+            )
+            asked_at = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(GONE_SECONDS_MAX) == 0
+            assert time.monotonic() - asked_at < API_GRACE_SECONDS
+        finally:
+            process.terminate()
 
 
 def test_a_data_folder_in_use_is_one_sentence(tmp_path: Path) -> None:

@@ -302,3 +302,17 @@ def test_the_help_has_an_example() -> None:
     shown = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "example:" in shown.stdout
     assert "--allow-drop" in shown.stdout
+
+
+@pytest.mark.parametrize("command", ["plan", "verify"])
+def test_a_folder_without_a_running_set_can_not_be_asked(tmp_path: Path, command: str) -> None:
+    asked = subprocess.run(
+        [REPOSITORY / "scripts" / "indexes", command, "--data", tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert asked.returncode == 2
+    assert asked.stdout == ""
+    assert asked.stderr.startswith(f"No replica set is running in {tmp_path}")

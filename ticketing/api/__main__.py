@@ -1,5 +1,6 @@
 """`python -m ticketing.api`: serve the API and the pages until stopped."""
 
+import argparse
 import errno
 import socket
 import sys
@@ -14,6 +15,11 @@ EXIT_PORT = 1
 EXIT_SETTINGS = 2
 # Open requests end within the operation time limit; what lasts longer is a client that hangs.
 STOP_SECONDS_MAX = 12
+
+EPILOG = """example:
+  TICKETING_PORT=8080 python -m ticketing.api
+
+exit codes: 0 told to stop, 1 the port is in use, 2 wrong use or settings"""
 
 LOGGING: dict[str, Any] = {
     "root": {"handlers": ["console"], "level": "WARNING"},
@@ -40,6 +46,13 @@ def _family(host: str) -> socket.AddressFamily:
 
 def main() -> int:
     """Serve; returns the exit code."""
+    argparse.ArgumentParser(
+        prog="python -m ticketing.api",
+        description="Serve the API and the pages until told to stop (SIGTERM or Ctrl-C). What may"
+        " differ between deployments is set by TICKETING_… variables (docs/operations.md).",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args()
     try:
         settings = Settings.from_environment()
     except SettingsError as error:
