@@ -158,6 +158,24 @@ def test_times_are_put_right_when_the_event_arrives_after_its_sales(make_sale, v
     expect(page.locator("#event-status")).to_have_text("On sale")
 
 
+def test_nothing_is_said_of_sales_before_they_are_known(make_sale, visit):
+    sale = make_sale()
+    page = visit().page
+    waiting = []
+
+    def keep_waiting(route) -> None:
+        waiting.append(route)
+
+    page.route(re.compile(r"/dashboard/sales$"), keep_waiting)
+    page.goto(sale.signed_in_path())
+    expect(page.locator("#event-status")).to_have_text("On sale")
+    expect(figure(page, "recent-none")).to_have_text("Loading…")
+    expect(figure(page, "sales-caption")).to_have_text("Loading…")
+    waiting[0].continue_()
+    expect(figure(page, "recent-none")).to_have_text("Nobody has bought yet.")
+    expect(figure(page, "sales-caption")).to_have_text("No sale yet.")
+
+
 def test_names_with_markup_are_shown_as_text(make_sale, visit):
     name = '<img src=x onerror="window.harmed=1"><b>Bold</b>'
     section = "<script>window.harmed=1</script>"

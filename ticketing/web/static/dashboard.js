@@ -169,7 +169,9 @@ class Watch {
   }
 
   #drawSales() {
-    if (!this.#current) return;
+    // Before the first answer nobody knows whether there are sales.
+    if (!this.#current || this.#salesVersion < 0) return;
+    write(element("recent-none"), "Nobody has bought yet.");
     const { currency } = this.#current.revenue;
     showRecentSales(this.#sales.recentSales, currency, this.#clock);
     chart.show(this.#sales.salesByMinute, serverNow(), currency, this.#clock);
