@@ -3,7 +3,6 @@
 from collections.abc import Hashable, Iterable, Iterator
 from itertools import chain, islice
 from random import Random
-from types import ModuleType
 
 # A place of the plan: the seat, the row it stands in, and whether it is free.
 Place = tuple[str, Hashable, bool]
@@ -11,9 +10,7 @@ Place = tuple[str, Hashable, bool]
 SPREAD_MAX = 12
 
 
-def choose(
-    plan: Iterable[Place], quantity: int, *, spread: int, rng: Random | ModuleType
-) -> list[str]:
+def choose(plan: Iterable[Place], quantity: int, *, spread: int, rng: Random) -> list[str]:
     """`quantity` free seats of a plan that has at least as many, adjoining where possible.
 
     The plan is in plan order, the best first, and is read only as far as needed. Blocks of free

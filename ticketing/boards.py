@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from random import Random
-from types import ModuleType
 
 from pymongo.errors import PyMongoError
 
@@ -184,7 +183,7 @@ class Board:
         first, count = (0, len(self.states)) if section is None else (section.first, section.count)
         return self.states.count(FREE, first, first + count)
 
-    def any_free(self, section: Section, quantity: int, rng: Random | ModuleType) -> list[int]:
+    def any_free(self, section: Section, quantity: int, rng: Random) -> list[int]:
         """Free seats of the section from a random place on, so that nobody queues for one."""
         end = section.first + section.count
         turn = section.first + rng.randrange(section.count)

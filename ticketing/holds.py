@@ -220,6 +220,12 @@ class _Attempt:
         return self.key_prefix + body[:16]
 
     @property
+    def chance(self) -> random.Random:
+        """What this try draws its seats by: by the request, so that the same one, sent to two
+        processes at once, wants the same seats in both, and one of the two finds them its own."""
+        return random.Random(f"{self.hold_id}{self.tries}")  # noqa: S311
+
+    @property
     def fan(self) -> Fan:
         return self.request.event_id, self.request.fan_id
 
@@ -509,14 +515,14 @@ async def _settle(
             [c for claims in wishes.values() for c in claims if c.seat_id in missing],
         )
         mine = await _fans_seats(database, {attempt.fan for attempt in trying})
-    yielding: list[str] = []
+    yielding: list[_Attempt] = []
     again: list[_Attempt] = []
     for attempt in trying:
         won = _won(attempt, mine, now)
         lost = set(attempt.wanted) - won
         all_mine = mine[attempt.fan]
         if lost:
-            yielding.append(attempt.hold_id)
+            yielding.append(attempt)
             if attempt.request.seat_ids:
                 attempt.outcome = SeatsUnavailable(lost)
             else:
@@ -524,16 +530,22 @@ async def _settle(
         elif won - set(attempt.wanted):
             # The same request reached another process at the same time, and that one chose other
             # seats for it. Both give way, and who tries again first is the one.
-            yielding.append(attempt.hold_id)
+            yielding.append(attempt)
             again.append(attempt)
         elif sum(counts(seat, now) for seat in all_mine) > attempt.event["maxSeatsPerFan"]:
-            yielding.append(attempt.hold_id)
+            yielding.append(attempt)
             again.append(attempt)
         else:
             held = [seat for seat in all_mine if seat["_id"] in won]
             attempt.outcome = _hold(attempt.event, attempt.hold_id, held)
     if yielding:
-        await seats.let_go(database, yielding, "yielded", held_until=until)
+        await seats.let_go(
+            database,
+            [attempt.hold_id for attempt in yielding],
+            "yielded",
+            held_until=until,
+            among=[seat_id for attempt in yielding for seat_id in attempt.wanted],
+        )
     return again
 
 
@@ -631,7 +643,7 @@ async def _choose(
     if available < request.quantity:
         raise NotEnoughSeats(available)
     left = ((seat, row, free and seat not in claimed) for seat, row, free in plan.places)
-    return adjoining.choose(left, request.quantity, spread=attempt.tries, rng=random)
+    return adjoining.choose(left, request.quantity, spread=attempt.tries, rng=attempt.chance)
 
 
 def _choose_from_board(
@@ -645,14 +657,14 @@ def _choose_from_board(
     request = attempt.request
     part = None if section is None else board.section_at(section["firstOrdinal"])
     if part is not None and section is not None and section["kind"] == "general":
-        ordinals = board.any_free(part, request.quantity + len(claimed), random)
+        ordinals = board.any_free(part, request.quantity + len(claimed), attempt.chance)
         found = [seats.seat_id(board.event_id, ordinal) for ordinal in ordinals]
         free = [seat for seat in found if seat not in claimed][: request.quantity]
         return free if len(free) == request.quantity else None
     if board.free_count(part) < request.quantity + len(claimed):
         return None
     left = ((seat, row, free and seat not in claimed) for seat, row, free in board.places(part))
-    return adjoining.choose(left, request.quantity, spread=attempt.tries, rng=random)
+    return adjoining.choose(left, request.quantity, spread=attempt.tries, rng=attempt.chance)
 
 
 async def _read_plan(
@@ -672,7 +684,7 @@ async def _choose_any(
 ) -> list[str]:
     """Any free seats of the section, beginning at a random place so that nobody queues for one."""
     first, count = section["firstOrdinal"], section["seatCount"]
-    turn = random.randrange(count)  # noqa: S311
+    turn = attempt.chance.randrange(count)
     chosen: list[str] = []
     available = 0
     for begin, length in ((first + turn, count - turn), (first, turn)):

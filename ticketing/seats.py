@@ -195,17 +195,20 @@ async def let_go(
     cause: str,
     *,
     held_until: datetime | None = None,
+    among: Iterable[str] | None = None,
     session: Session | None = None,
 ) -> int:
     """held → available for the seats of these holds; `cause` is released or yielded.
 
     A seat of theirs that was sold in the meantime, or has gone to somebody else, is not touched.
-    With `held_until` only what was held until then: what one attempt took, and not what another of
-    the same hold did.
+    With `held_until` only what is held until then, and only seats `among` those given: what one
+    attempt took, and not what another attempt at the same hold did.
     """
     mine: Document = {"holdId": {"$in": list(hold_ids)}, "status": "held"}
     if held_until is not None:
         mine["heldUntil"] = held_until
+    if among is not None:
+        mine["_id"] = {"$in": list(among)}
     result = await database.seats.update_many(
         mine,
         {"$set": {"status": "available", "from": "held", "cause": cause}, "$unset": _FREED},

@@ -84,6 +84,23 @@ def test_an_own_change_stands_until_its_record_comes() -> None:
     assert shown.states[3] == ord("s")
 
 
+def test_a_record_that_was_newer_after_all_is_shown_once_the_own_change_is_past(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = board()
+    monkeypatch.setattr(boards, "OWN_CHANGE_SECONDS", 0.0)
+    shown.mark([3], "available")
+    shown._own[3].until += 3_600
+    # Released here, then held and sold elsewhere: the worker's batch tells only the last of it.
+    assert shown.apply(record(2, (3, "sold")))
+    assert shown.states[3] == ord("a")
+    shown._own[3].until = 0.0
+    epoch = shown.epoch
+    shown.settle()
+    assert shown.states[3] == ord("s")
+    assert shown.epoch > epoch
+
+
 @given(st.lists(st.dictionaries(st.integers(0, 11), st.sampled_from(list(seats.STATE_LETTERS)))))
 def test_what_changed_since_a_version_leads_to_the_present_state(moves: list[dict]) -> None:
     shown = board()

@@ -4,6 +4,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
+from pymongo.errors import PyMongoError
 
 from tests.conftest import NOW, Sale, put_on_sale
 from ticketing import (
@@ -13,6 +14,7 @@ from ticketing import (
     identifiers,
     invariants,
     orders,
+    payments,
     refunds,
     seats,
     tickets,
@@ -20,7 +22,7 @@ from ticketing import (
 from ticketing.errors import IdempotencyKeyReused, NotFound, Refusal
 from ticketing.gateway import Notice
 from ticketing.holds import Hold, HoldExpired, HoldRequest
-from ticketing.mongo import Database, Document
+from ticketing.mongo import Client, Database, Document
 from ticketing.orders import OrderRequest, OrderState
 
 LATER = NOW + timedelta(seconds=601)
@@ -375,3 +377,81 @@ async def test_a_payment_that_names_another_order_confirms_nothing(database: Dat
     placed = await ordered(database, sale, "fan_a", 1)
     assert await receive(database, notice(placed, order_id="ord_other")) == ["refunded"]
     assert (await current(database, placed))["status"] == "pendingPayment"
+
+
+async def test_a_ticket_is_neither_lost_nor_repeated_when_its_show_begins_between_two_pages(
+    database: Database,
+) -> None:
+    for minutes in (1, 2, 600):
+        sale = await put_on_sale(database, starts_at=NOW + timedelta(minutes=minutes))
+        placed = await ordered(database, sale, "fan_a", 0)
+        await receive(database, notice(placed))
+    seen, cursor, now = [], None, NOW
+    while True:
+        page = await tickets.listing(database, "fan_a", now=now, limit=1, cursor=cursor)
+        seen += [item["ticketId"] for item in page.items]
+        cursor, now = page.next_cursor, now + timedelta(minutes=3)
+        if cursor is None:
+            break
+    assert len(seen) == len(set(seen)) == 3
+
+
+async def test_cancelling_an_old_order_leaves_a_later_hold_of_the_same_key_alone(
+    database: Database,
+) -> None:
+    sale = await put_on_sale(database)
+    asked = HoldRequest(sale.event_id, "fan_a", sale.seats(1), key="k")
+    (first,) = await holds.place(database, [asked], hold_seconds=600, now=NOW)
+    old = await order(database, "fan_a", first.hold_id)
+    (second,) = await holds.place(database, [asked], hold_seconds=600, now=LATER)
+    assert second.hold_id == first.hold_id
+    await checkout.cancel(database, old["_id"], "fan_a", now=LATER)
+    assert (await holds.find(database, second.hold_id, "fan_a", LATER)).seats == second.seats
+
+
+async def test_cancelling_a_waiting_order_frees_its_seats(database: Database) -> None:
+    sale = await put_on_sale(database)
+    placed = await ordered(database, sale, "fan_a", 1)
+    await checkout.cancel(database, placed["_id"], "fan_a", now=NOW)
+    await hold_seats(database, sale, "fan_b", 1)
+    assert (await database.outbox.find_one({}))["kind"] == "order.cancelled"
+
+
+async def test_an_order_whose_placing_died_before_its_payment_can_be_paid_after_a_retry(
+    database: Database,
+) -> None:
+    sale = await put_on_sale(database)
+    hold = await hold_seats(database, sale, "fan_a", 1)
+    placed = await order(database, "fan_a", hold.hold_id, "k")
+    await database.payments.delete_many({})
+    assert await order(database, "fan_a", hold.hold_id, "k") == placed
+    payment_id = placed["payment"]["paymentId"]
+    assert (await payments.find(database, payment_id))["amount"] == placed["total"]
+
+
+async def test_a_cancelled_event_takes_no_more_orders(database: Database) -> None:
+    sale = await put_on_sale(database)
+    hold = await hold_seats(database, sale, "fan_a", 1)
+    await events.cancel(database, sale.event_id, NOW)
+    with pytest.raises(events.SaleNotOpen):
+        await order(database, "fan_a", hold.hold_id)
+
+
+async def test_an_order_that_no_majority_has_is_not_answered(
+    database: Database, client: Client
+) -> None:
+    sale = await put_on_sale(database)
+    hold = await hold_seats(database, sale, "fan_a", 1)
+    await client.driver_client.admin.command(
+        {
+            "configureFailPoint": "failCommand",
+            "mode": {"times": 1},
+            "data": {
+                "failCommands": ["insert"],
+                "writeConcernError": {"code": 64, "errmsg": "waiting for replication timed out"},
+            },
+        }
+    )
+    with pytest.raises(PyMongoError):
+        await order(database, "fan_a", hold.hold_id)
+    assert (await order(database, "fan_a", hold.hold_id))["status"] == "pendingPayment"

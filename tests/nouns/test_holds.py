@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from pymongo.errors import AutoReconnect
 
 from tests.conftest import NOW, Sale, put_on_sale
 from ticketing import checkout, events, holds, seats
@@ -240,3 +241,55 @@ async def test_one_key_with_two_bodies_in_one_group_makes_one_hold(database: Dat
     assert isinstance(outcomes[0], Hold)
     assert [type(outcome) for outcome in outcomes[1:]] == [IdempotencyKeyReused] * 2
     assert (await states(database, sale)).count("h") == 1
+
+
+async def test_a_request_cut_off_half_way_and_tried_again_holds_what_it_asked_for(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sale = await put_on_sale(database)
+    asked = HoldRequest(sale.event_id, "fan_a", quantity=3, section="Floor")
+    take = seats.take
+
+    async def cut_off(database: Database, claims) -> int:
+        await take(database, claims[:2])
+        raise AutoReconnect("the connection broke")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(seats, "take", cut_off)
+        with pytest.raises(AutoReconnect):
+            await place(database, asked)
+    hold = await place_one(database, asked)
+    assert len(hold.seats) == 3
+    assert (await states(database, sale)).count("h") == 3
+
+
+async def test_a_seat_that_changed_hands_after_it_was_read_as_overdue_is_not_freed(
+    database: Database,
+) -> None:
+    sale = await put_on_sale(database)
+    await place_one(database, request(sale, "fan_a", 1), now=LATER)
+    # Somebody read the seat as overdue before, and writes only now.
+    assert await seats.lapse(database, sale.seats(1), LATER) == 0
+    assert (await states(database, sale)).startswith("ah")
+
+
+async def test_a_repeated_request_gets_its_hold_also_after_the_sale_has_ended(
+    database: Database,
+) -> None:
+    sale = await put_on_sale(database, sale_ends_at=NOW + timedelta(seconds=60))
+    asked = request(sale, "fan_a", 1, key="k")
+    first = await place_one(database, asked)
+    ended = NOW + timedelta(seconds=90)
+    assert await place_one(database, asked, now=ended) == first
+    with pytest.raises(events.SaleNotOpen):
+        await place_one(database, request(sale, "fan_a", 2, key="other"), now=ended)
+
+
+async def test_nobody_is_refused_for_a_request_of_the_group_that_is_refused_itself(
+    database: Database,
+) -> None:
+    sale = await put_on_sale(database, max_seats_per_fan=2)
+    await place_one(database, request(sale, "fan_z", 0))
+    outcomes = await place(database, request(sale, "fan_a", 0, 1), request(sale, "fan_a", 2, 3))
+    assert isinstance(outcomes[0], holds.SeatsUnavailable)
+    assert isinstance(outcomes[1], Hold)

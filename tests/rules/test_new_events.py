@@ -109,3 +109,9 @@ def test_search_words_have_no_case_accents_or_punctuation() -> None:
         "z",
         "strasse",
     ]
+
+
+def test_an_event_has_so_many_sections_and_no_more() -> None:
+    sections = [Section(f"S{n}", "Front", capacity=1) for n in range(1_001)]
+    assert events.checked(new_event(sections=sections[:1_000]))
+    assert faults(sections=sections) == ["sections"]

@@ -206,3 +206,47 @@ def _floor(capacity: int) -> list:
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     random.seed(5)
+
+
+async def test_an_event_made_while_a_rebuild_counts_is_counted_once(
+    settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = await put_on_sale(database)
+    recount = dashboards.recount
+    made: list[Sale] = []
+
+    async def slow(*given):
+        counted = await recount(*given)
+        if not made:
+            made.append(await put_on_sale(database))
+            await ordered(database, made[0], "fan_a", 1, 2)
+            for _ in range(100):
+                if (await dashboards.find(database, made[0].event_id))["seats"]["held"] == 2:
+                    break
+                await asyncio.sleep(0.05)
+        return counted
+
+    async with worker(settings):
+        await started(database)
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(dashboards, "recount", slow)
+            await dashboards.rebuild(database, clock.now())
+        for sale in (old, *made):
+            await at_rest(database, sale)
+
+
+async def test_a_seat_changed_by_hand_does_not_stop_the_worker(
+    settings: Settings, database: Database
+) -> None:
+    sale = await put_on_sale(database)
+    async with worker(settings):
+        await started(database)
+        await database.seats.update_one({"_id": sale.seat(5)}, {"$set": {"status": "blocked"}})
+        await ordered(database, sale, "fan_a", 1)
+        for _ in range(100):
+            if (await dashboards.find(database, sale.event_id))["seats"]["held"] == 1:
+                break
+            await asyncio.sleep(0.05)
+        assert await invariants.counter_differences(database, sale.event)
+        await dashboards.rebuild(database, clock.now())
+        await at_rest(database, sale)
