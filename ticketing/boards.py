@@ -76,11 +76,10 @@ class Section:
 
 @dataclass
 class _OwnChange:
-    """What this process did to a seat, until when that stands, and what a record said since."""
+    """What this process did to a seat, and by when a record should have told of it."""
 
     letter: int
     until: float
-    recorded: int | None = None
 
 
 class Board:
@@ -111,13 +110,11 @@ class Board:
         if change["version"] != self.version + 1:
             return False
         moved = [(ordinal, ord(letter)) for ordinal, letter in change["seats"]]
-        now = time.monotonic()
         for ordinal, letter in moved:
             own = self._own.get(ordinal)
-            if own is not None and own.letter != letter and now < own.until:
+            if own is not None and own.letter != letter:
                 # Most likely an older change of the seat that was on its way when this process
-                # changed it. It may be a newer one, though: it is shown once the time is over.
-                own.recorded = letter
+                # changed it. Should it be a newer one, the seat is looked at once the time is over.
                 continue
             self._own.pop(ordinal, None)
             self.states[ordinal] = letter
@@ -145,17 +142,18 @@ class Board:
             self._own[ordinal] = _OwnChange(letter, until)
         self._tell()
 
-    def settle(self) -> None:
-        """Let the records have the last word on own changes whose time is over."""
+    def unconfirmed(self) -> list[int]:
+        """The seats of own changes that no record has told of in time."""
         now = time.monotonic()
-        over = {ordinal: own for ordinal, own in self._own.items() if own.until <= now}
-        for ordinal, own in over.items():
-            del self._own[ordinal]
-            if own.recorded is not None:
-                self.states[ordinal] = own.recorded
-        if any(own.recorded is not None for own in over.values()):
-            self.epoch += 1  # Watchers are told everything, since this belongs to no version.
-            self._tell()
+        return [ordinal for ordinal, own in self._own.items() if own.until <= now]
+
+    def correct(self, ordinals: Iterable[int], taken: dict[int, str]) -> None:
+        """Show what these seats were found to be: available but for those `taken`."""
+        for ordinal in ordinals:
+            self._own.pop(ordinal, None)
+            self.states[ordinal] = ord(STATE_LETTERS[taken.get(ordinal, "available")])
+        self.epoch += 1  # Watchers are told everything, since this belongs to no version.
+        self._tell()
 
     def _tell(self) -> None:
         self.stamp += 1
@@ -330,6 +328,19 @@ class Boards:
             self._worker_saved_at, self._worker_seen_at = saved_at, now - age
         self.behind = saved_at is None or now - self._worker_seen_at > BEHIND_SECONDS
 
+    async def _look_at_unconfirmed(self, board: Board) -> None:
+        """Read the seats of which no record came, or only one that contradicts this process."""
+        ordinals = board.unconfirmed()[:RECORDS_PER_POLL_MAX]
+        if not ordinals:
+            return
+        seat_ids = [seats.seat_id(board.event_id, ordinal) for ordinal in ordinals]
+        found = self._database.seats.find({"_id": {"$in": seat_ids}}, {"status": 1})
+        taken = {
+            seats.ordinal_of(seat["_id"]): seat["status"]
+            for seat in await found.to_list(len(seat_ids))
+        }
+        board.correct(ordinals, taken)
+
     async def _move(self) -> None:
         followed = {
             event_id: board for event_id, board in self._boards.items() if self._is_followed(board)
@@ -337,7 +348,7 @@ class Boards:
         if not followed:
             return
         for board in followed.values():
-            board.settle()
+            await self._look_at_unconfirmed(board)
         ranges = [
             {"_id": {"$gt": record_id(event_id, board.version), "$lt": f"{event_id};"}}
             for event_id, board in followed.items()

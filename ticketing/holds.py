@@ -401,6 +401,9 @@ async def _consider(
     if replayed := _replayed(attempt, mine, now):
         attempt.outcome = replayed
         return
+    if bought := [seat for seat in mine if _is_sold_to(seat, attempt.hold_id)]:
+        attempt.outcome = await _as_it_was(database, attempt, bought)
+        return
     if any(seat["holdId"] == attempt.hold_id and counts(seat, now) for seat in mine):
         attempt.tries += 1
         this.incomplete.append(attempt)
@@ -459,12 +462,25 @@ def _replayed(attempt: _Attempt, mine: list[Document], now: datetime) -> Hold | 
     same_key = [seat for seat in mine if seat["holdId"].startswith(attempt.key_prefix)]
     if any(seat["holdId"] != attempt.hold_id for seat in same_key):
         raise IdempotencyKeyReused("This key was used for a hold with another body.")
-    if any(seat["status"] == "sold" for seat in same_key):
-        raise HoldExpired("The hold made with this key has become an order.")
-    lasting = [seat for seat in same_key if counts(seat, now)]
+    lasting = [seat for seat in same_key if seat["status"] == "held" and counts(seat, now)]
     if len(lasting) != attempt.request.size:
         return None
     return _hold(attempt.event, attempt.hold_id, lasting)
+
+
+def _is_sold_to(seat: Document, hold_id: str) -> bool:
+    return bool(seat["holdId"] == hold_id and seat["status"] == "sold")
+
+
+async def _as_it_was(database: Database, attempt: _Attempt, bought: list[Document]) -> Hold:
+    """The hold that a repeated request made, though it has become an order since.
+
+    A sold seat no longer knows when its hold would have ended, but its order does.
+    """
+    order = await database.orders.find_one({"_id": bought[0]["orderId"]}, {"expiresAt": 1})
+    assert order is not None  # Orders are never deleted.
+    currency = attempt.event["currency"]
+    return Hold(attempt.hold_id, attempt.event["_id"], bought, currency, order["expiresAt"])
 
 
 def _check_limit(attempt: _Attempt, have: int) -> None:

@@ -455,3 +455,17 @@ async def test_an_order_that_no_majority_has_is_not_answered(
     with pytest.raises(PyMongoError):
         await order(database, "fan_a", hold.hold_id)
     assert (await order(database, "fan_a", hold.hold_id))["status"] == "pendingPayment"
+
+
+async def test_a_hold_asked_for_again_after_it_was_bought_gets_the_same_answer(
+    database: Database,
+) -> None:
+    sale = await put_on_sale(database)
+    asked = HoldRequest(sale.event_id, "fan_a", sale.seats(1, 2), key="k")
+    (hold,) = await holds.place(database, [asked], hold_seconds=600, now=NOW)
+    placed = await order(database, "fan_a", hold.hold_id)
+    await receive(database, notice(placed))
+    (again,) = await holds.place(database, [asked], hold_seconds=600, now=NOW)
+    assert (again.hold_id, again.expires_at) == (hold.hold_id, hold.expires_at)
+    assert [seat["_id"] for seat in again.seats] == list(sale.seats(1, 2))
+    assert await database.seats.count_documents({"status": "held"}) == 0

@@ -91,7 +91,8 @@ class Services:
         )
         for outcome in outcomes:
             if isinstance(outcome, Hold):
-                held = [seat["_id"] for seat in outcome.seats]
+                # A request repeated after its hold was bought is answered with seats that are sold.
+                held = [seat["_id"] for seat in outcome.seats if seat["status"] == "held"]
                 self.boards.mark(outcome.event_id, held, "held")
         return outcomes
 
