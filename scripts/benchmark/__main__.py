@@ -5,7 +5,6 @@ import json
 import resource
 import signal
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -17,9 +16,8 @@ from scripts.benchmark import growing, selling, watching
 from scripts.benchmark.report import Report, machine
 from scripts.benchmark.run import Run
 from scripts.benchmark.sizes import FULL, QUICK, SMOKE, Sizes
-from scripts.benchmark.stage import Stage
+from scripts.benchmark.stage import Stage, own_replica_set
 from scripts.database import Failure
-from scripts.replica_set import ReplicaSet
 from ticketing.mongo import Document
 
 # On the one stage that all of them share, in this order.
@@ -38,15 +36,12 @@ _ON_STAGE: dict[str, Callable[[Run], object]] = {
 }
 # These measure themselves what they compare with.
 _REFERENCES = ("raw-single", "raw-grouped", "raw-confirm")
-SCENARIOS = (*_ON_STAGE, "growth", "three-nodes")
+SCENARIOS = (*_ON_STAGE, "growth", "large-events", "three-nodes")
 _SPARE_DESCRIPTORS = 500
 
 
 def _measure(names: list[str], sizes: Sizes, *, judges_times: bool) -> Report:
-    with (
-        tempfile.TemporaryDirectory(prefix="ticketing-bench-") as folder,
-        ReplicaSet(folder) as replica_set,
-    ):
+    with own_replica_set() as replica_set:
         with MongoClient[Document](replica_set.uri) as client:
             report = Report(machine(client.server_info()["version"]), judges_times)
         with Stage(replica_set, "bench") as stage:
@@ -59,8 +54,10 @@ def _measure(names: list[str], sizes: Sizes, *, judges_times: bool) -> Report:
             for finding in findings:
                 run.say(f"broken: {finding.rule}: {finding.detail}")
             report.truth_must("invariants broken", len(findings), "<=", 0)
-            if "growth" in names:
-                growing.growth(run, replica_set)
+        if "growth" in names:
+            growing.growth(run, replica_set)
+        if "large-events" in names:
+            growing.large_events(run, replica_set)
     if "three-nodes" in names:
         growing.three_nodes(run)
     return report

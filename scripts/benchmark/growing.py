@@ -1,18 +1,30 @@
 """Scenarios on another database than the small one: a grown one, and one of three nodes."""
 
-import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 
+import httpx
+import msgspec
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient, WriteConcern
 from pymongo.collection import Collection
 
+from scripts import token
 from scripts.benchmark import selling
 from scripts.benchmark.fans import Hold
 from scripts.benchmark.figures import Figures
 from scripts.benchmark.run import Run
-from scripts.benchmark.stage import Sale, Stage, in_database, prepare, put_on_sale
+from scripts.benchmark.stage import (
+    ORGANISER,
+    Sale,
+    Stage,
+    in_database,
+    new_event,
+    own_replica_set,
+    prepare,
+    put_on_sale,
+)
 from scripts.replica_set import ReplicaSet
 from ticketing import identifiers, seats
 from ticketing.settings import Settings
@@ -57,6 +69,52 @@ def growth(run: Run, replica_set: ReplicaSet) -> None:
     run.report.truth_must("growth invariants broken", len(findings), "<=", 0)
 
 
+def large_events(run: Run, replica_set: ReplicaSet) -> None:
+    """Large events: made over the API, their seat maps asked for the first time, all in memory."""
+    sizes = run.sizes
+    run.say(f"large events: making one of {sizes.large_event_seats} seats over the API")
+    with (
+        Stage(replica_set, "bench_large") as stage,
+        httpx.Client(
+            base_url=f"http://127.0.0.1:{stage.settings.port}", trust_env=False, timeout=60.0
+        ) as client,
+    ):
+        organiser = token.make(
+            stage.settings, role=ORGANISER.role, subject=ORGANISER.subject, hours=1
+        )
+        headers = {"Authorization": f"Bearer {organiser}", "Content-Type": "application/json"}
+        body = msgspec.json.encode(new_event(sizes.large_event_seats, 20))
+        began = time.monotonic()
+        made = client.post("/v1/events", content=body, headers=headers).raise_for_status()
+        creation_seconds = time.monotonic() - began
+        event_id = str(made.json()["eventId"])
+        client.post(f"/v1/events/{event_id}/publish", headers=headers).raise_for_status()
+        run.say(f"large events: {sizes.large_events} of them in the memory of one process")
+        before = stage.memory_megabytes("Api")
+        template = Sale(event_id, sizes.large_event_seats, ())
+        event_ids = [event_id, *_copies(stage.settings, template, sizes.large_events - 1)]
+        first_answers: list[float] = []
+        for each in event_ids:
+            began = time.monotonic()
+            client.get(f"/v1/events/{each}/availability").raise_for_status()
+            first_answers.append(time.monotonic() - began)
+            client.get(f"/v1/events/{each}/seats").raise_for_status()
+        after = stage.memory_megabytes("Api")
+    figures = {
+        "seats": float(sizes.large_event_seats),
+        "events": float(sizes.large_events),
+        "creationSeconds": creation_seconds,
+        "firstAnswerMilliseconds": max(first_answers) * 1_000,
+        "apiMegabytes": after,
+        "apiMegabytesBefore": before,
+    }
+    run.report.add("large-events", [figures])
+    report = run.report
+    report.time_must("large-events creation seconds", creation_seconds, "<", 10)
+    report.time_must("large-events first answer milliseconds", max(first_answers) * 1e3, "<", 1000)
+    report.truth_must("large-events API megabytes", after, "<", 300)
+
+
 def _copies(settings: Settings, template: Sale, count: int) -> list[str]:
     """Copies of an event, its seats and its counters under other names; returns the names.
 
@@ -71,8 +129,11 @@ def _copies(settings: Settings, template: Sale, count: int) -> list[str]:
         old = template.event_id.encode()
         for name in _COLLECTIONS:
             source: Collection[RawBSONDocument] = database[name]
-            # Nobody reads these before all are there, so one node's word is enough.
-            target = source.with_options(write_concern=WriteConcern(w=1))
+            # Nobody reads the seats before the events, which come last, are durable on a majority:
+            # and with them all that was written before.
+            target = source.with_options(
+                write_concern=WriteConcern(w=1 if name == "seats" else "majority")
+            )
             whole = (
                 {"_id": seats.plan_range(template.event_id)}
                 if name == "seats"
@@ -101,11 +162,7 @@ def _copies(settings: Settings, template: Sale, count: int) -> list[str]:
 def three_nodes(run: Run) -> None:
     """Holds and purchases, half as many, on a replica set of three nodes."""
     run.say("three nodes: starting them")
-    with (
-        tempfile.TemporaryDirectory(prefix="ticketing-bench-") as folder,
-        ReplicaSet(folder, nodes=3) as replica_set,
-        Stage(replica_set, "bench") as stage,
-    ):
+    with own_replica_set(nodes=3) as replica_set, Stage(replica_set, "bench") as stage:
         run.say("three nodes: hold, 1 seat")
         held = selling.hold(stage, run.sizes.hold_seats // 2, 1)
         run.say("three nodes: whole purchase")

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -20,10 +21,11 @@ from pymongo import MongoClient
 
 import indexes
 from scripts import child
+from scripts.benchmark.figures import memory_megabytes
 from scripts.benchmark.load import AnyLoad, Job
 from scripts.benchmark.loads import Outcome
 from scripts.database import REPOSITORY, Failure
-from scripts.replica_set import ReplicaSet
+from scripts.replica_set import ReplicaSet, ReplicaSetError
 from ticketing import clock, event_setup, events, invariants, mongo
 from ticketing.accounts import Caller
 from ticketing.invariants import Finding
@@ -33,6 +35,7 @@ from ticketing.settings import Settings
 ORGANISER = Caller("org_bench", "organiser")
 PRICE = 4_500
 SEATS_PER_FAN_MAX = 8
+_START_ATTEMPTS_MAX = 3
 _READY_SECONDS_MAX = 60.0
 _SETTLE_SECONDS_MAX = 60.0
 _LOAD_GRACE_SECONDS = 60.0
@@ -43,6 +46,26 @@ _MODULES = {
 }
 _LOGGING_TO = ("sh", "-c", 'exec "$@" >>"$0" 2>&1')
 Result = TypeVar("Result")
+
+
+@contextmanager
+def own_replica_set(nodes: int = 1) -> Iterator[ReplicaSet]:
+    """A replica set of our own in a folder of its own; nothing is left of it afterwards."""
+    for attempts_left in reversed(range(_START_ATTEMPTS_MAX)):
+        with tempfile.TemporaryDirectory(prefix="ticketing-bench-") as folder:
+            started = ReplicaSet(folder, nodes)
+            try:
+                started.start()
+            except ReplicaSetError:
+                # Another program may take a port between our look at it and the node's start.
+                if not attempts_left:
+                    raise
+                continue
+            try:
+                yield started
+            finally:
+                started.stop()
+            return
 
 
 class Stage:
@@ -119,6 +142,10 @@ class Stage:
         numbers = {name: _descendants(process.pid) for name, process in self._processes.items()}
         nodes = [self._replica_set.pid(node) for node in range(self._replica_set.nodes)]
         return numbers | {"Mongod": [number for number in nodes if number is not None]}
+
+    def memory_megabytes(self, name: str) -> float:
+        """The memory of one of the service's processes."""
+        return sum(map(memory_megabytes, self.process_numbers()[name]))
 
     def load(self, load: AnyLoad, *, database: str | None = None) -> Outcome:
         """Make this load in a process of its own; returns what it measured."""

@@ -203,22 +203,23 @@ class _SeatMap(msgspec.Struct):
 
 
 class _ForeignSale:
-    """Holds seats in plan order, so that a map's first free seat tells how old the map is."""
+    """Holds seats here and there, each known by its turn, so that a map tells how old it is."""
 
     def __init__(
         self, database: mongo.Database, event_id: str, seat_count: int, holds_per_second: int
     ) -> None:
         self._database = database
         self._event_id = event_id
-        self._seat_count = seat_count
         self._group_size = max(1, holds_per_second // 10)
+        self._order = list(range(seat_count))
+        random.Random(1).shuffle(self._order)  # noqa: S311
         self.held_at: list[float] = []
-        """When the hold of each seat was known to be durable, by the seat's place in the plan."""
+        """When the hold of each seat was known to be durable, in the order of the holds."""
 
     async def go_on(self) -> None:
         """Hold seats until cancelled or sold out."""
         next_at = monotonic()
-        while len(self.held_at) + self._group_size <= self._seat_count:
+        while len(self.held_at) + self._group_size <= len(self._order):
             first = len(self.held_at)
             wishes = [
                 HoldRequest(
@@ -226,7 +227,7 @@ class _ForeignSale:
                     f"fan_foreign_{ordinal}",
                     (seats.seat_id(self._event_id, ordinal),),
                 )
-                for ordinal in range(first, first + self._group_size)
+                for ordinal in self._order[first : first + self._group_size]
             ]
             placed = await holds.place(
                 self._database, wishes, hold_seconds=_HOLD_SECONDS, now=clock.now()
@@ -238,13 +239,16 @@ class _ForeignSale:
 
     async def probe(self, connection: Connection, request: bytes, stale: list[float]) -> None:
         """Look at the map now and then: the age of the oldest hold that it does not show yet."""
+        shown = 0
         while True:
             _, body = await connection.ask(request)
             seen_at = monotonic()
             parts = msgspec.json.decode(body, type=_SeatMap).sections
-            first_free = "".join(part.states for part in parts).find("a")
-            missing = 0 <= first_free < len(self.held_at)
-            stale.append(max(0.0, seen_at - self.held_at[first_free]) if missing else 0.0)
+            states = "".join(part.states for part in parts)
+            while shown < len(self.held_at) and states[self._order[shown]] == "h":
+                shown += 1
+            missing = shown < len(self.held_at)
+            stale.append(max(0.0, seen_at - self.held_at[shown]) if missing else 0.0)
             await asyncio.sleep(0.02)
 
 

@@ -21,6 +21,7 @@ SCENARIOS = {
     "connections",
     "sell-out",
     "growth",
+    "large-events",
     "three-nodes",
 }
 
