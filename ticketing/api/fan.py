@@ -25,7 +25,6 @@ OrderStatus = Literal["pendingPayment", "confirmed", "expired", "cancelled"]
         holds.SeatsUnavailable,
         holds.NotEnoughSeats,
         holds.LimitExceeded,
-        holds.HoldExpired,
         IdempotencyKeyReused,
     ),
 )
