@@ -24,6 +24,10 @@ class Run:
     _raw: dict[str, list[Figures]] = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
 
+    def __post_init__(self) -> None:
+        # Without the real indexes and validators a limit would be none.
+        stage.prepare(stage.in_database(self.stage.settings, RAW_DATABASE))
+
     def say(self, sentence: str) -> None:
         """Tell a person how far it is."""
         print(f"{time.monotonic() - self._began:6.1f} s  {sentence}", file=sys.stderr, flush=True)
