@@ -11,6 +11,8 @@ from typing import Any
 
 from scripts.benchmark.figures import Figures
 
+_CORES = "cores"
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -79,15 +81,30 @@ class Report:
             },
         }
 
+    def _cores(self, figures: Figures) -> str:
+        """Which processes took the processors, the load's own share of the machine last."""
+        took = {n.removeprefix(_CORES): v for n, v in figures.items() if n.startswith(_CORES)}
+        if not took:
+            return ""
+        share = took.pop("Load") / self.machine["cores"]
+        others = ", ".join(f"{name} {value:.2f}" for name, value in took.items())
+        return f"  cores busy: {others}; the load itself took {share:.0%} of the machine"
+
     def for_people(self) -> str:
         """The whole report as a table."""
         lines = ["", "Measured on: " + ", ".join(f"{k} {v}" for k, v in self.machine.items()), ""]
         for scenario, figures in self.scenarios.items():
             lines.append(scenario)
-            shown = [(n, f"{value:,.{_decimals(value)}f}") for n, value in figures.items()]
-            for first in range(0, len(shown), 3):
-                cells = [f"{name:<28}{text:>12}" for name, text in shown[first : first + 3]]
-                lines.append("  " + "   ".join(cells))
+            shown = [
+                f"{name:<28}{value:>12,.{_decimals(value)}f}"
+                for name, value in figures.items()
+                if not name.startswith(_CORES)
+            ]
+            lines += [
+                "  " + "   ".join(shown[first : first + 3]) for first in range(0, len(shown), 3)
+            ]
+            if busy := self._cores(figures):
+                lines.append(busy)
         lines += ["", f"{'must reach':<46}{'value':>12}    {'bound':>9}"]
         for name, bound in self.must_reach.items():
             value = f"{bound.value:,.{_decimals(bound.value)}f}"
