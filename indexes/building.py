@@ -186,18 +186,30 @@ def _build_missing(
                 try:
                     _build(collection, [index], say)
                 except OperationFailure as failure:
-                    outcome.failed.append(f"{name}: {_reason(index, failure)}")
+                    # Another `apply` at the same time may have built it under our eyes.
+                    if not _is_there(collection, index):
+                        outcome.failed.append(f"{name}: {_reason(index, failure)}")
 
 
 def _build(collection: Collection[Document], wanted: Iterable[Index], say: Say) -> None:
     taken = {stored["name"] for stored in collection.list_indexes()}
     models = []
     for index in wanted:
+        # Another `apply` may have built it since the difference was taken. It would stand in the
+        # way of the same definition under the next free name.
+        if _is_there(collection, index):
+            continue
         name = _free_name(index, taken)
         taken.add(name)
         models.append(IndexModel(list(index.keys), name=name, **options_of(index)))
+    if not models:
+        return
     with progress.reported(collection, say):
         collection.create_indexes(models)
+
+
+def _is_there(collection: Collection[Document], index: Index) -> bool:
+    return actual.definition_of(index) in actual.read_indexes(collection).values()
 
 
 def _free_name(index: Index, taken: set[str]) -> str:
