@@ -121,7 +121,6 @@ EVENT = _object(
     {
         "publishedAt": INSTANT,
         "cancelledAt": INSTANT,
-        "setupKey": TEXT,
         "setupUntil": INSTANT,
         "requestHash": TEXT,
     },

@@ -30,13 +30,6 @@ class NotFound(Refusal):
     title = "Not found"
 
 
-class Conflict(Refusal):
-    """A unique value is taken already."""
-
-    slug = "conflict"
-    title = "Conflict"
-
-
 class IdempotencyKeyReused(Refusal):
     """The key was used before by the same caller with another body."""
 

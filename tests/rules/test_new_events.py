@@ -66,7 +66,7 @@ def test_names_are_unique_within_their_parent_only() -> None:
 @pytest.mark.parametrize(
     ("changes", "path"),
     [
-        ({"currency": "XXX"}, "currency"),
+        ({"currency": "EUX"}, "currency"),
         ({"currency": "eur"}, "currency"),
         ({"timezone": "Europe/Atlantis"}, "timezone"),
         ({"timezone": "../etc/passwd"}, "timezone"),

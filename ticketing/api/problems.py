@@ -85,7 +85,6 @@ STATUSES: dict[type[errors.Refusal], int] = {
     errors.IdempotencyKeyReused: 422,
     errors.IdempotencyInProgress: 409,
     gateway.BadSignature: 400,
-    errors.Conflict: 409,
     Unavailable: 503,
 }
 
