@@ -15,6 +15,8 @@ EXIT_PORT = 1
 EXIT_SETTINGS = 2
 # Open requests end within the operation time limit; what lasts longer is a client that hangs.
 STOP_SECONDS_MAX = 12
+BACKLOG = 4_096
+CONNECTIONS_MAX = 20_000
 
 EPILOG = """example:
   TICKETING_PORT=8080 python -m ticketing.api
@@ -71,6 +73,9 @@ def main() -> int:
         websockets=True,
         log_access=False,
         log_dictconfig=LOGGING,
+        # Unset, connections beyond the backlog of 1,024 are opened by the kernel and not served.
+        backlog=BACKLOG,
+        backpressure=CONNECTIONS_MAX,
         workers_kill_timeout=STOP_SECONDS_MAX,
     ).serve()
     return 0
