@@ -22,4 +22,4 @@ class Load(msgspec.Struct, tag=True, kw_only=True):
 
     async def run(self, settings: Settings, stopwatch: Stopwatch) -> Outcome:
         """Prepare, then do it inside `stopwatch.running()`."""
-        raise AssertionError(f"{type(self).__name__} does not say how it runs.")
+        raise NotImplementedError
