@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import cache
+from time import monotonic
 from typing import Annotated, Any
 from zoneinfo import available_timezones
 
@@ -33,6 +34,8 @@ SEARCH_WORDS_MAX = 100
 SECTIONS_MAX = 1_000
 PRICE_CATEGORIES_MAX = 100
 ENDED_PER_RUN_MAX = 1_000
+RECENT_SECONDS = 0.5
+RECENT_MAX = 1_000
 
 Price = Annotated[int, msgspec.Meta(ge=0, le=PRICE_MAX)]
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -344,6 +347,52 @@ async def find(database: Database, event_id: str) -> Document:
     if event is None:
         raise NotFound("There is no such event.")
     return event
+
+
+async def slim(database: Database, event_ids: Iterable[str]) -> dict[str, Document]:
+    """These events without their rows and texts: the rows may be a megabyte. Unknown ones are left
+    out."""
+    ids = list(event_ids)
+    found = database.events.find(
+        {"_id": {"$in": ids}, "status": {"$ne": "creating"}},
+        {"sections.rows": 0, "description": 0, "words": 0},
+    )
+    return {event["_id"]: event for event in await found.to_list(len(ids))}
+
+
+class Recent:
+    """Slim events as they were at most RECENT_SECONDS ago.
+
+    At a sale's start they are asked for with every group of requests. Only published events are
+    kept: so one is on sale as soon as it is published, and goes off sale, when it is cancelled, a
+    moment later than the write says. Whatever a cancelled event sold in that moment is refunded
+    with the rest. A sale's beginning and end are not delayed: the caller's clock decides them.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._kept: dict[str, tuple[float, Document]] = {}
+
+    async def slim(self, event_ids: Iterable[str]) -> dict[str, Document]:
+        """As the function of this name."""
+        now = monotonic()
+        found: dict[str, Document] = {}
+        missing: list[str] = []
+        for event_id in event_ids:
+            read_at, event = self._kept.get(event_id, (-RECENT_SECONDS, {}))
+            if now - read_at < RECENT_SECONDS:
+                found[event_id] = event
+            else:
+                missing.append(event_id)
+        if missing:
+            read = await slim(self._database, missing)
+            if len(self._kept) > RECENT_MAX:
+                self._kept.clear()
+            for event_id, event in read.items():
+                if event["status"] == "published":
+                    self._kept[event_id] = (now, event)
+            found |= read
+        return found
 
 
 async def visible(database: Database, event_id: str, caller: Caller | None) -> Document:

@@ -13,11 +13,11 @@ A hold is resolved once: released by the fan, lapsed by time, or turned into an 
 
 import asyncio
 import random
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 from ticketing import adjoining, events, identifiers, seats
@@ -33,6 +33,7 @@ SEATS_PER_HOLD_MAX = 50
 ATTEMPTS_MAX = 12
 BACK_OFF_SECONDS_MAX = 0.05
 FAN_SEATS_READ_MAX = 2_000
+FANS_REMEMBERED_MAX = 10_000
 # Long enough for the confirmation that follows at once, its retries included.
 TAKEN_AGAIN_SECONDS = 60
 # After so many collisions a board is too far behind to be of use.
@@ -40,6 +41,8 @@ BOARD_TRIES_MAX = 4
 
 # An event's id and a fan's.
 Fan = tuple[str, str]
+# What fans had of their events when it was last looked at; a fan not looked at is not in it.
+Known = Mapping[Fan, list[Document]]
 
 
 class SeatsUnavailable(Refusal):
@@ -138,6 +141,7 @@ class Hold:
 # --- The hold's name ---------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=FANS_REMEMBERED_MAX)
 def _fan_prefix(event_id: str, fan_id: str) -> str:
     return f"hold_{event_id.removeprefix('evt_')}.{identifiers.digest(fan_id)[:24]}."
 
@@ -237,6 +241,7 @@ async def place(
     hold_seconds: int,
     now: datetime,
     boards: Boards | None = None,
+    recent: events.Recent | None = None,
 ) -> list[Hold | Refusal]:
     """Place each hold wholly or not at all; answer each with the hold or the reason against it.
 
@@ -245,11 +250,19 @@ async def place(
     request gets its hold also after the sale's end), the sale window, the limit per fan, the seats.
 
     Where a request names no seats, `boards` say which are likely to be free, without a look at the
-    database; without them, and where they do not know of enough, the seats are read.
+    database; without them, and where they do not know of enough, the seats are read. Likewise
+    `recent` may know the events.
     """
-    on_sale, mine = await asyncio.gather(
-        _events(database, {request.event_id for request in requests}),
-        _fans_seats(database, {(request.event_id, request.fan_id) for request in requests}),
+    event_ids = {request.event_id for request in requests}
+    # What a fan has already is looked at before the first try only where a repeated request would
+    # choose other seats than before. One that names its seats finds them its own, and whatever
+    # else there is to know shows when they are read back: then it is tried again, knowing it.
+    choosing = {
+        (request.event_id, request.fan_id) for request in requests if not request.seat_ids
+    }
+    on_sale, known = await asyncio.gather(
+        recent.slim(event_ids) if recent else events.slim(database, event_ids),
+        _fans_seats(database, choosing),
     )
     outcomes: list[Hold | Refusal | None] = []
     waiting: list[_Attempt] = []
@@ -270,13 +283,12 @@ async def place(
     everybody = list(waiting)
     until = now + seconds(hold_seconds)
     while waiting:
-        waiting = await _round(database, boards, waiting, mine, now, until)
+        waiting = await _round(database, boards, waiting, known, now, until)
         for attempt in waiting:
             if attempt.tries == ATTEMPTS_MAX:
                 attempt.outcome = _gave_up(attempt)
         waiting = [attempt for attempt in waiting if attempt.outcome is None]
-        if waiting:
-            mine = await _fans_seats(database, {attempt.fan for attempt in waiting})
+        known = await _fans_seats(database, {attempt.fan for attempt in waiting})
         if any(attempt.tries > 1 for attempt in waiting):
             # Only requests in other processes can be in the way twice; to meet them again at the
             # same moment is what a random pause prevents.
@@ -302,15 +314,6 @@ def _gave_up(attempt: _Attempt) -> Refusal:
     if attempt.request.seat_ids:
         return SeatsUnavailable(attempt.request.seat_ids)
     return NotEnoughSeats(0)
-
-
-async def _events(database: Database, event_ids: set[str]) -> dict[str, Document]:
-    """The events without their rows: those may be a megabyte, and the section ranges suffice."""
-    found = database.events.find(
-        {"_id": {"$in": list(event_ids)}, "status": {"$ne": "creating"}},
-        {"sections.rows": 0, "description": 0, "words": 0},
-    )
-    return {event["_id"]: event for event in await found.to_list(len(event_ids))}
 
 
 def section_of(event: Document, name: str) -> Document | None:
@@ -360,28 +363,31 @@ async def _round(
     database: Database,
     boards: Boards | None,
     attempts: list[_Attempt],
-    fans_seats: dict[Fan, list[Document]],
+    known: Known,
     now: datetime,
     until: datetime,
 ) -> list[_Attempt]:
     """Try what can be tried together, at least one; returns those that should be tried again.
 
-    `fans_seats` is what the fans had just before.
+    `known` is what fans had just before. Nobody is refused for what is not known of them.
     """
     this = _Round()
     for attempt in attempts:
         try:
-            await _consider(database, boards, this, attempt, fans_seats[attempt.fan], now)
+            await _consider(database, boards, this, attempt, known.get(attempt.fan, []), now)
         except Refusal as refusal:
-            attempt.outcome = refusal
+            if attempt.fan in known:
+                attempt.outcome = refusal
+            else:
+                this.deferred.append(attempt)
     if this.incomplete:
         # What was left must go, or the hold would end up with more seats than it asked for.
         left = [attempt.hold_id for attempt in this.incomplete]
         await seats.let_go(database, left, "yielded")
     again = list(this.incomplete)
     if this.trying:
-        again += await _settle(database, this.trying, now, until)
-    return again + _after(this)
+        again += await _settle(database, this.trying, known, now, until)
+    return again + _after(this, known)
 
 
 async def _consider(
@@ -439,7 +445,7 @@ async def _consider(
     this.trying.append(attempt)
 
 
-def _after(this: _Round) -> list[_Attempt]:
+def _after(this: _Round, known: Known) -> list[_Attempt]:
     """Of those that were deferred: refuse whose seats are gone by now, and return the others."""
     won = {
         seat_id
@@ -450,7 +456,7 @@ def _after(this: _Round) -> list[_Attempt]:
     again: list[_Attempt] = []
     for attempt in this.deferred:
         lost = won.intersection(attempt.request.seat_ids)
-        if lost and attempt.key_prefix not in this.keys:
+        if lost and attempt.key_prefix not in this.keys and attempt.fan in known:
             attempt.outcome = SeatsUnavailable(lost)
         else:
             again.append(attempt)
@@ -459,7 +465,7 @@ def _after(this: _Round) -> list[_Attempt]:
 
 def _replayed(attempt: _Attempt, mine: list[Document], now: datetime) -> Hold | None:
     """The hold this very request made before, if it lasts; refuses a key that made another one."""
-    same_key = [seat for seat in mine if seat["holdId"].startswith(attempt.key_prefix)]
+    same_key = [seat for seat in mine if _is_keyed(attempt, seat)]
     if any(seat["holdId"] != attempt.hold_id for seat in same_key):
         raise IdempotencyKeyReused("This key was used for a hold with another body.")
     lasting = [seat for seat in same_key if seat["status"] == "held" and counts(seat, now)]
@@ -490,13 +496,15 @@ def _check_limit(attempt: _Attempt, have: int) -> None:
 
 
 async def _fans_seats(database: Database, fans: set[Fan]) -> dict[Fan, list[Document]]:
-    """All that these fans have of their events, in one read."""
+    """All that each of these fans has of their event, in one read."""
+    grouped: dict[Fan, list[Document]] = {fan: [] for fan in fans}
+    if not fans:
+        return grouped
     ranges = [{"holdId": fan_range(*fan)} for fan in fans]
     found = await database.seats.find({"$or": ranges} if len(ranges) > 1 else ranges[0]).to_list(
         FAN_SEATS_READ_MAX * len(fans)
     )
     by_prefix = {_fan_prefix(*fan): fan for fan in fans}
-    grouped: dict[Fan, list[Document]] = defaultdict(list)
     for seat in sorted(found, key=lambda seat: seat["_id"]):
         event_part, fan_part, _ = seat["holdId"].split(".", 2)
         grouped[by_prefix[f"{event_part}.{fan_part}."]].append(seat)
@@ -504,7 +512,7 @@ async def _fans_seats(database: Database, fans: set[Fan]) -> dict[Fan, list[Docu
 
 
 async def _settle(
-    database: Database, trying: list[_Attempt], now: datetime, until: datetime
+    database: Database, trying: list[_Attempt], known: Known, now: datetime, until: datetime
 ) -> list[_Attempt]:
     """Take the seats, read back who won, and let go of what the losers got."""
     wishes = {
@@ -537,7 +545,10 @@ async def _settle(
         won = _won(attempt, mine, now)
         lost = set(attempt.wanted) - won
         all_mine = mine[attempt.fan]
-        if lost:
+        if attempt.fan not in known and _has_a_past(attempt, all_mine, won, lost):
+            yielding.append(attempt)
+            again.append(attempt)
+        elif lost:
             yielding.append(attempt)
             if attempt.request.seat_ids:
                 attempt.outcome = SeatsUnavailable(lost)
@@ -563,6 +574,20 @@ async def _settle(
             among=[seat_id for attempt in yielding for seat_id in attempt.wanted],
         )
     return again
+
+
+def _has_a_past(
+    attempt: _Attempt, mine: list[Document], won: set[str], lost: set[str]
+) -> bool:
+    """Whether what the fan had before may decide: the key was used, or there is a limit to name."""
+    return any(
+        seat["status"] == "sold" if seat["_id"] in won else lost or _is_keyed(attempt, seat)
+        for seat in mine
+    )
+
+
+def _is_keyed(attempt: _Attempt, seat: Document) -> bool:
+    return bool(seat["holdId"].startswith(attempt.key_prefix))
 
 
 def _won(attempt: _Attempt, mine: dict[Fan, list[Document]], now: datetime) -> set[str]:

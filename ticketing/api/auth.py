@@ -7,8 +7,7 @@ from time import time
 from typing import Any
 
 import jwt
-from litestar.connection import ASGIConnection
-from litestar.handlers import BaseRouteHandler
+from litestar import Request
 
 from ticketing.accounts import Caller
 from ticketing.api.problems import Forbidden, Unauthenticated
@@ -24,8 +23,10 @@ SUBJECT_LENGTH_MAX = 128
 TOKENS_REMEMBERED_MAX = 10_000
 _CLAIMS = ["sub", "role", "exp", "iss", "aud"]
 
-# Guards are coroutines though they wait for nothing: plain functions would each run in a thread.
-Guard = Callable[[ASGIConnection[Any, Any, Any, Any], BaseRouteHandler], Awaitable[None]]
+# What a router runs before each request (`before_request`). The framework's guards would do the same
+# but copy the route's handler for each request. A coroutine though it waits for nothing: a plain
+# function would run in a thread.
+Check = Callable[[Request[Any, Any, Any]], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -72,35 +73,35 @@ def _verified(token: str, settings: Settings) -> Token:
     return Token(Caller(subject, role), expires_at)
 
 
-def required(*roles: str) -> Guard:
-    """A guard that lets only these roles in; the caller is `request.user` from then on."""
+def required(*roles: str) -> Check:
+    """A check that lets only these roles in; the caller is `request.user` from then on."""
 
-    async def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
-        if connection.scope.get("method") == "OPTIONS":
+    async def check(request: Request[Any, Any, Any]) -> None:
+        if request.scope["method"] == "OPTIONS":
             return  # It tells the methods of a route, which are no secret.
-        caller = _caller(connection)
+        caller = _caller(request)
         if caller is None:
             raise Unauthenticated("A token is needed: send it as a bearer token.")
         if caller.role not in roles:
             raise Forbidden(f"The role {caller.role} may not do this.")
-        connection.scope["user"] = caller
+        request.scope["user"] = caller
 
-    return guard
+    return check
 
 
-async def optional(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
-    """A guard for what everybody may see: `request.user` is a caller or None.
+async def optional(request: Request[Any, Any, Any]) -> None:
+    """A check for what everybody may see: `request.user` is a caller or None.
 
     A bad token is refused even here: whoever sends one believes to be somebody.
     """
-    connection.scope["user"] = _caller(connection)
+    request.scope["user"] = _caller(request)
 
 
-def _caller(connection: ASGIConnection[Any, Any, Any, Any]) -> Caller | None:
-    header = connection.headers.get("authorization")
+def _caller(request: Request[Any, Any, Any]) -> Caller | None:
+    header = request.headers.get("authorization")
     if header is None:
         return None
     scheme, _, token = header.partition(" ")
     if scheme.lower() != "bearer":
         raise Unauthenticated("The token must be sent as a bearer token.")
-    return verify(token.strip(), services_of(connection).settings).caller
+    return verify(token.strip(), services_of(request).settings).caller

@@ -172,7 +172,7 @@ async def list_tickets(
 
 router = Router(
     path="/v1",
-    guards=[auth.required("fan")],
+    before_request=auth.required("fan"),
     route_handlers=[
         place_hold,
         get_hold,

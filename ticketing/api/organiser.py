@@ -73,7 +73,7 @@ async def get_sales(request: Request[Any, Any, Any], event_id: EventId) -> answe
 
 router = Router(
     path="/v1",
-    guards=[auth.required("organiser", "admin")],
+    before_request=auth.required("organiser", "admin"),
     route_handlers=[create_event, publish_event, get_dashboard, get_sales],
     security=[{"token": []}],
     tags=["organiser"],

@@ -163,7 +163,7 @@ def _matches(if_none_match: str, tag: str) -> bool:
 
 router = Router(
     path="/v1",
-    guards=[auth.optional],
+    before_request=auth.optional,
     route_handlers=[list_events, get_event, get_seats, get_availability],
     tags=["public"],
 )

@@ -5,7 +5,7 @@ from typing import Any
 
 from litestar.connection import ASGIConnection
 
-from ticketing import checkout, clock, holds, mongo
+from ticketing import checkout, clock, events, holds, mongo
 from ticketing.api.deliveries import Deliveries
 from ticketing.api.metrics import Metrics
 from ticketing.api.readiness import Readiness
@@ -39,6 +39,7 @@ class Services:
         self.readiness = Readiness(client.database)
         self.watching = Watching(client.database, self.metrics)
         self.boards = Boards(client.database)
+        self.recent_events = events.Recent(client.database)
         self.seat_maps = SeatMaps(self.boards)
         self.seat_watchers = 0
         self.holds: GroupCommit[HoldRequest, Hold | Refusal] = GroupCommit(
@@ -88,6 +89,7 @@ class Services:
             hold_seconds=self.settings.hold_seconds,
             now=clock.now(),
             boards=self.boards,
+            recent=self.recent_events,
         )
         for outcome in outcomes:
             if isinstance(outcome, Hold):
