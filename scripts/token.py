@@ -3,7 +3,8 @@
 import argparse
 import contextlib
 
-import jwt
+from joserfc import jwt
+from joserfc.jwk import OctKey
 
 from scripts import database
 from ticketing import clock
@@ -17,6 +18,7 @@ def make(settings: Settings, *, role: str, subject: str, hours: float = 12) -> s
     """A signed token as the API accepts it."""
     now = clock.now()
     return jwt.encode(
+        {"alg": "HS256"},
         {
             "sub": subject,
             "role": role,
@@ -25,8 +27,7 @@ def make(settings: Settings, *, role: str, subject: str, hours: float = 12) -> s
             "iss": settings.jwt_issuer,
             "aud": settings.jwt_audience,
         },
-        settings.jwt_secret,
-        algorithm="HS256",
+        OctKey.import_key(settings.jwt_secret),
     )
 
 

@@ -24,7 +24,8 @@ class Overloaded(Exception):
 class GroupCommit(Generic[Request, Outcome]):
     """Collects concurrent requests and hands them to `flush` in groups.
 
-    Up to `in_flight_max` groups are on their way at once. `keys` names what a request touches: one
+    Up to `in_flight_max` groups are on their way at once; one beside others waits until it is
+    worth its round trip. `keys` names what a request touches: one
     that touches what a group in flight touches waits for that group, so that groups in flight
     together never depend on each other. `is_everybodys` tells of an error that no member has
     caused, such as a database that is away: all get it at once.
@@ -49,6 +50,7 @@ class GroupCommit(Generic[Request, Outcome]):
         self._queue: deque[_Member[Request, Outcome]] = deque()
         self._busy: set[Hashable] = set()
         self._starting = False
+        self._on_their_way = 0
         self._flushes: set[asyncio.Task[None]] = set()
 
     async def submit(self, request: Request) -> Outcome:
@@ -78,12 +80,23 @@ class GroupCommit(Generic[Request, Outcome]):
         """Send off what may go now, unless enough groups are on their way."""
         self._starting = False
         while self._queue and len(self._flushes) < self._in_flight_max:
+            if self._flushes and len(self._queue) < self._worthwhile():
+                return
             group = self._next_group()
             if not group:
                 return
+            self._on_their_way += len(group)
             task = asyncio.create_task(self._run(group))
             self._flushes.add(task)
             task.add_done_callback(self._finished)
+
+    def _worthwhile(self) -> int:
+        """How many must be waiting for a group to go out beside those in flight.
+
+        Groups of one or two would fill the places in flight, and none could grow: half as many as
+        are on their way already keeps the process and the database busy at the same time.
+        """
+        return min(self._on_their_way // 2, self._group_size_max)
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._flushes.discard(task)
@@ -119,6 +132,7 @@ class GroupCommit(Generic[Request, Outcome]):
         try:
             await self._settle(group)
         finally:
+            self._on_their_way -= len(group)
             for member in group:
                 self._busy -= member.keys
 

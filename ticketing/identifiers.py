@@ -20,17 +20,15 @@ def derived(prefix: str, *parts: str) -> str:
 
 def digest(*parts: str | bytes) -> str:
     """128 bits of SHA-256 over the parts, each preceded by its length so that none can shift."""
-    state = hashlib.sha256()
-    for part in parts:
-        raw = part if isinstance(part, bytes) else part.encode()
-        state.update(len(raw).to_bytes(8, "big"))
-        state.update(raw)
-    return state.hexdigest()[:32]
+    raw = [part if isinstance(part, bytes) else part.encode() for part in parts]
+    framed = b"".join([len(part).to_bytes(8, "big") + part for part in raw])
+    return hashlib.sha256(framed).hexdigest()[:32]
 
 
 def reference() -> str:
     """Eight characters a person can read out: 40 random bits, unique by an index."""
-    return "".join(secrets.choice(_ALPHABET) for _ in range(REFERENCE_LENGTH))
+    bits = secrets.randbits(5 * REFERENCE_LENGTH)
+    return "".join(_ALPHABET[bits >> 5 * place & 31] for place in range(REFERENCE_LENGTH))
 
 
 def ticket_code() -> str:

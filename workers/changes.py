@@ -14,6 +14,7 @@ from ticketing.settings import Settings
 
 CHANGES_PER_BATCH_MAX = 1_000
 BATCH_SECONDS_MAX = 0.05
+GATHER_SECONDS = 0.05
 AWAIT_MILLISECONDS = 100
 # Readers tell by the age of the saved place whether the worker lives.
 IDLE_SAVE_SECONDS = 1.0
@@ -111,6 +112,9 @@ async def follow(database: Database, stopping: asyncio.Event) -> None:
                 continue
             place = await _save(database, place, batch, token)
             saved_at = time.monotonic()
+            # At a sale's height the stream always has something. A batch costs about the same
+            # whatever its size, so it is worth a moment to let one gather.
+            await asyncio.sleep(GATHER_SECONDS)
 
 
 async def _next_batch(stream: Any) -> list[Document]:

@@ -126,7 +126,7 @@ def machine(mongodb: str) -> dict[str, Any]:
         if line.startswith("model name"):
             cpu = line.partition(":")[2].strip()
             break
-    packages = ("pymongo", "granian", "litestar", "uvloop", "msgspec")
+    packages = ("pymongo", "uvicorn", "httptools", "litestar", "uvloop", "msgspec")
     return {
         "cores": len(os.sched_getaffinity(0)),
         "cpu": cpu,

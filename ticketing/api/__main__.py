@@ -2,12 +2,13 @@
 
 import argparse
 import errno
+import logging
+import signal
 import socket
 import sys
-from typing import Any
+from types import FrameType
 
-from granian import Granian
-from granian.constants import Interfaces, Loops
+import uvicorn
 
 from ticketing.settings import Settings, SettingsError
 
@@ -17,15 +18,14 @@ EXIT_SETTINGS = 2
 STOP_SECONDS_MAX = 12
 BACKLOG = 4_096
 CONNECTIONS_MAX = 20_000
+KEEP_ALIVE_SECONDS = 75
+# What a watcher says is of no interest, but it must not fill the memory.
+WEBSOCKET_MESSAGE_BYTES_MAX = 65_536
 
 EPILOG = """example:
   TICKETING_PORT=8080 python -m ticketing.api
 
 exit codes: 0 told to stop, 1 the port is in use, 2 wrong use or settings"""
-
-LOGGING: dict[str, Any] = {
-    "root": {"handlers": ["console"], "level": "WARNING"},
-}
 
 
 def _refusal_to_bind(host: str, port: int) -> str | None:
@@ -46,6 +46,10 @@ def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
+def _stopped(_number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(0)
+
+
 def main() -> int:
     """Serve; returns the exit code."""
     argparse.ArgumentParser(
@@ -63,21 +67,31 @@ def main() -> int:
     if reason := _refusal_to_bind(settings.host, settings.port):
         print(reason, file=sys.stderr)
         return EXIT_PORT
-    Granian(
+    logging.basicConfig(level=logging.WARNING)
+    # The server takes the signal over, stops, and raises it again for whoever minded it before.
+    signal.signal(signal.SIGTERM, _stopped)
+    signal.signal(signal.SIGINT, _stopped)
+    uvicorn.run(
         "ticketing.api.application:create_application",
-        address=settings.host,
-        port=settings.port,
-        interface=Interfaces.ASGI,
-        loop=Loops.uvloop,
         factory=True,
-        websockets=True,
-        log_access=False,
-        log_dictconfig=LOGGING,
-        # Unset, connections beyond the backlog of 1,024 are opened by the kernel and not served.
+        host=settings.host,
+        port=settings.port,
+        loop="uvloop",
+        http="httptools",
+        ws="websockets-sansio",
+        ws_max_size=WEBSOCKET_MESSAGE_BYTES_MAX,
+        # Compression keeps a window in memory for each watcher, for messages of some bytes.
+        ws_per_message_deflate=False,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # Whom a request comes from is not for the request to say.
+        proxy_headers=False,
         backlog=BACKLOG,
-        backpressure=CONNECTIONS_MAX,
-        workers_kill_timeout=STOP_SECONDS_MAX,
-    ).serve()
+        limit_concurrency=CONNECTIONS_MAX,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=STOP_SECONDS_MAX,
+    )
     return 0
 
 

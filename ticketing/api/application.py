@@ -23,6 +23,7 @@ from ticketing.api import (
     sandbox,
 )
 from ticketing.api.deliveries import Deliveries
+from ticketing.api.replies import Reply
 from ticketing.api.routing import SharedPaths
 from ticketing.api.services import Services
 from ticketing.mongo import Client
@@ -93,6 +94,7 @@ def create_application(
         exception_handlers=problems.HANDLERS,
         openapi_config=openapi.config(),
         request_class=Request,
+        response_class=Reply,
         request_max_body_size=bodies.BODY_BYTES_MAX,
         # Faults are logged by the one table of problems, with the request's id.
         logging_config=None,

@@ -8,6 +8,7 @@ from litestar.params import FromQuery
 from ticketing import accounts, checkout, clock, events, holds, orders, tickets
 from ticketing.api import answers, auth, bodies, problems
 from ticketing.api.parameters import PAGE_SIZE, Cursor, EventId, HoldId, Limit, OrderId
+from ticketing.api.replies import Reply
 from ticketing.api.routing import Router
 from ticketing.api.services import services_of
 from ticketing.errors import IdempotencyKeyReused, NotFound, Refusal
@@ -40,7 +41,7 @@ async def place_hold(request: Request[Any, Any, Any], event_id: EventId) -> Resp
     outcome = await services_of(request).holds.submit(wanted)
     if isinstance(outcome, Refusal):
         raise outcome
-    return Response(answers.hold(outcome), headers={"Location": f"/v1/holds/{outcome.hold_id}"})
+    return Reply(answers.hold(outcome), headers={"Location": f"/v1/holds/{outcome.hold_id}"})
 
 
 @get(
@@ -89,7 +90,7 @@ async def place_order(request: Request[Any, Any, Any]) -> Response[answers.Order
     )
     if isinstance(outcome, Refusal):
         raise outcome
-    return Response(
+    return Reply(
         answers.order(outcome, services.settings.public_url),
         headers={"Location": f"/v1/orders/{outcome['_id']}"},
     )

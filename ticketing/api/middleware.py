@@ -53,8 +53,9 @@ async def carry(
     unread = _has_body(scope["headers"])
     method = scope["method"]  # type: ignore[typeddict-item]
     if method == "HEAD":
-        # HEAD is GET without its body (RFC 9110); the framework leaves that to each route.
-        scope["method"] = "GET"  # type: ignore[typeddict-unknown-key]
+        # HEAD is GET without its body (RFC 9110); the framework leaves that to each route. The
+        # server goes by its own scope and must go on to see a HEAD.
+        scope = {**scope, "method": "GET"}  # type: ignore[misc,typeddict-item]
 
     async def tracked() -> Any:
         nonlocal unread

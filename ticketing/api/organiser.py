@@ -7,6 +7,7 @@ from litestar import Request, Response, get, post
 from ticketing import clock, dashboards, event_setup, events
 from ticketing.api import answers, auth, bodies, problems
 from ticketing.api.parameters import EventId
+from ticketing.api.replies import Reply
 from ticketing.api.routing import Router
 from ticketing.api.services import services_of
 from ticketing.errors import IdempotencyInProgress, IdempotencyKeyReused, NotFound
@@ -30,7 +31,7 @@ async def create_event(request: Request[Any, Any, Any]) -> Response[answers.Even
         body=await request.body(),
         now=clock.now(),
     )
-    return Response(answers.event(created), headers={"Location": f"/v1/events/{created['_id']}"})
+    return Reply(answers.event(created), headers={"Location": f"/v1/events/{created['_id']}"})
 
 
 @post(

@@ -24,6 +24,7 @@ from pymongo.errors import (
 
 from ticketing import errors, events, gateway, holds, orders
 from ticketing.api import middleware
+from ticketing.api.replies import Reply
 from ticketing.group_commit import Overloaded
 
 MEDIA_TYPE = "application/problem+json"
@@ -215,7 +216,7 @@ def _answer(
         "instance": quote(request.scope["path"], _PATH_CHARACTERS, errors="replace"),
         **members,
     }
-    return Response(problem, status_code=status, headers=headers, media_type=MEDIA_TYPE)
+    return Reply(problem, status_code=status, headers=headers, media_type=MEDIA_TYPE)
 
 
 HANDLERS: ExceptionHandlersMap = {
