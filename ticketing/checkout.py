@@ -5,14 +5,16 @@ order or a payment that somebody else changes between our read and our write mak
 fail and run again, on what is true then.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from pymongo import UpdateOne
+from pymongo.errors import BulkWriteError
 
-from ticketing import holds, mongo, orders, outbox, payments, refunds, seats, tickets
+from ticketing import events, holds, mongo, orders, outbox, payments, refunds, seats, tickets
 from ticketing.errors import NotFound, Refusal
 from ticketing.gateway import Notice
 from ticketing.mongo import Database, Document, Session
@@ -22,13 +24,17 @@ NOTICES_PER_TRANSACTION_MAX = 16
 
 
 async def place_orders(
-    database: Database, requests: Sequence[OrderRequest], *, now: datetime
+    database: Database,
+    requests: Sequence[OrderRequest],
+    *,
+    now: datetime,
+    recent: events.Recent | None = None,
 ) -> list[Document | Refusal]:
     """Make an order of each hold; those that cost nothing come back confirmed.
 
     A free order whose confirmation was cut off is confirmed when the request is made again.
     """
-    outcomes = await orders.place(database, requests, now)
+    outcomes = await orders.place(database, requests, now, recent)
     for index, outcome in enumerate(outcomes):
         if not isinstance(outcome, Refusal) and _is_free_and_waiting(outcome):
             try:
@@ -133,9 +139,9 @@ async def _receive_in_one(
     # What became of the seats of orders that were paid late, by order. Filled between two runs.
     taken_again: dict[str, datetime | str] = {}
 
-    async def body(session: Session) -> dict[int, Receipt]:
+    async def body(session: Session, *, trusting: bool = False) -> dict[int, Receipt]:
         work = _Work(now)
-        facts = await _read_facts(database, group, taken_again, session)
+        facts = await _read_facts(database, group, taken_again, session, trusting=trusting)
         receipts: dict[int, Receipt] = {}
         for index, notice in group.items():
             if _notice_id(notice) in facts.known:
@@ -161,6 +167,10 @@ async def _receive_in_one(
         await work.write(database, session)
         return receipts
 
+    # Nearly all notices are new and nearly all orders still have their seats, and the writes tell
+    # where it is not so: then nothing has happened, and it is done again by what is read.
+    with suppress(Stale, BulkWriteError, _PaidLate):
+        return await mongo.transaction(database, lambda session: body(session, trusting=True))
     try:
         return await mongo.transaction(database, body)
     except _PaidLate as late:
@@ -196,13 +206,23 @@ async def _take_again(database: Database, order: Document, now: datetime) -> dat
 
 @dataclass(frozen=True)
 class _Facts:
-    """What a group of notices is decided by, read in one snapshot with one read a collection."""
+    """What a group of notices is decided by, read in one snapshot with one read a collection.
+
+    `seats` is None where each order is trusted to have its own.
+    """
 
     known: set[str]
     orders: dict[str, Document]
     shows: dict[str, Document]
-    seats: dict[str, Document]
+    seats: dict[str, Document] | None
     taken_again: dict[str, datetime | str]
+
+    def seats_of(self, order: Document) -> list[Document]:
+        """The order's seats as they are."""
+        if self.seats is None:
+            held = {"status": "held", "holdId": order["holdId"], "heldUntil": order["expiresAt"]}
+            return [{"_id": seat["seatId"], **held} for seat in order["seats"]]
+        return [self.seats[seat["seatId"]] for seat in order["seats"]]
 
 
 async def _read_facts(
@@ -210,26 +230,38 @@ async def _read_facts(
     group: dict[int, Notice],
     taken_again: dict[str, datetime | str],
     session: Session,
+    *,
+    trusting: bool,
 ) -> _Facts:
     ids = [_notice_id(notice) for notice in group.values()]
-    known = database.notices.find({"_id": {"$in": ids}}, {"_id": 1}, session=session)
-    known_ids = {document["_id"] for document in await known.to_list(len(ids))}
+    known_ids = set() if trusting else await _known(database, ids, session)
     payment_ids = [notice.payment_id for notice in group.values()]
     by_payment = await orders.by_payment(database, payment_ids, session)
     if not by_payment:
-        return _Facts(known_ids, {}, {}, {}, taken_again)
+        return _Facts(known_ids, {}, {}, None, taken_again)
     event_ids = list({order["eventId"] for order in by_payment.values()})
     shows = database.events.find({"_id": {"$in": event_ids}}, {"status": 1}, session=session)
     shows_found = await shows.to_list(len(event_ids))
-    seat_ids = [seat["seatId"] for order in by_payment.values() for seat in order["seats"]]
-    seats_found = database.seats.find({"_id": {"$in": seat_ids}}, session=session)
     return _Facts(
         known_ids,
         by_payment,
         {show["_id"]: show for show in shows_found},
-        {seat["_id"]: seat for seat in await seats_found.to_list(len(seat_ids))},
+        None if trusting else await _seats_of(database, by_payment.values(), session),
         taken_again,
     )
+
+
+async def _known(database: Database, ids: list[str], session: Session) -> set[str]:
+    known = database.notices.find({"_id": {"$in": ids}}, {"_id": 1}, session=session)
+    return {document["_id"] for document in await known.to_list(len(ids))}
+
+
+async def _seats_of(
+    database: Database, of: Iterable[Document], session: Session
+) -> dict[str, Document]:
+    ids = [seat["seatId"] for order in of for seat in order["seats"]]
+    found = database.seats.find({"_id": {"$in": ids}}, session=session)
+    return {seat["_id"]: seat for seat in await found.to_list(len(ids))}
 
 
 def _notice_id(notice: Notice) -> str:
@@ -273,7 +305,8 @@ class _Work:
 
 
 class Stale(Exception):
-    """A document changed inside its own snapshot. The server prevents it; never seen."""
+    """A document is not as it was taken to be. Where it was read in the same snapshot, never seen:
+    the server prevents it."""
 
 
 async def _read(collection: mongo.Collection, identifier: str, session: Session) -> Document:
@@ -322,7 +355,7 @@ def _seats_or_reason(
         return [], f"the order is {order['status']}"
     if facts.shows[order["eventId"]]["status"] == "cancelled":
         return [], "the event is cancelled"
-    found = [facts.seats[seat["seatId"]] for seat in order["seats"]]
+    found = facts.seats_of(order)
     taken_again = facts.taken_again.get(order["_id"])
     if isinstance(taken_again, str):
         return [], taken_again

@@ -353,6 +353,8 @@ async def slim(database: Database, event_ids: Iterable[str]) -> dict[str, Docume
     """These events without their rows and texts: the rows may be a megabyte. Unknown ones are left
     out."""
     ids = list(event_ids)
+    if not ids:
+        return {}
     found = database.events.find(
         {"_id": {"$in": ids}, "status": {"$ne": "creating"}},
         {"sections.rows": 0, "description": 0, "words": 0},

@@ -257,9 +257,7 @@ async def place(
     # What a fan has already is looked at before the first try only where a repeated request would
     # choose other seats than before. One that names its seats finds them its own, and whatever
     # else there is to know shows when they are read back: then it is tried again, knowing it.
-    choosing = {
-        (request.event_id, request.fan_id) for request in requests if not request.seat_ids
-    }
+    choosing = {(request.event_id, request.fan_id) for request in requests if not request.seat_ids}
     on_sale, known = await asyncio.gather(
         recent.slim(event_ids) if recent else events.slim(database, event_ids),
         _fans_seats(database, choosing),
@@ -577,9 +575,7 @@ async def _settle(
     return again
 
 
-def _has_a_past(
-    attempt: _Attempt, mine: list[Document], won: set[str], lost: set[str]
-) -> bool:
+def _has_a_past(attempt: _Attempt, mine: list[Document], won: set[str], lost: set[str]) -> bool:
     """Whether what the fan had before may decide: the key was used, or there is a limit to name."""
     return any(
         seat["status"] == "sold" if seat["_id"] in won else lost or _is_keyed(attempt, seat)

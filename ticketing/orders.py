@@ -8,6 +8,7 @@ Every change names the state it expects. `from` is the state before, so that a c
 alone tells which counters move. Tickets are inside the order: "my tickets" is one read.
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -81,17 +82,22 @@ def change(
 
 
 async def place(
-    database: Database, requests: Sequence[OrderRequest], now: datetime
+    database: Database,
+    requests: Sequence[OrderRequest],
+    now: datetime,
+    recent: events.Recent | None = None,
 ) -> list[Document | Refusal]:
     """Make an order of each hold; answer each with the order or the reason against it.
 
     One hold gives one order: asking again, with or without a key, gives the same order. Raises
     nothing for one request that another has caused. Refusals: NotFound for another fan's hold,
-    HoldExpired, SaleNotOpen once the event is cancelled, IdempotencyKeyReused.
+    HoldExpired, SaleNotOpen once the event is cancelled, IdempotencyKeyReused. `recent` may know
+    the events.
     """
     outcomes: dict[int, Document | Refusal] = {}
     held = await _held_seats(database, requests)
-    shows = await _shows(database, held)
+    event_ids = {mine[0]["eventId"] for mine in held.values()}
+    shows = await (recent.slim(event_ids) if recent else events.slim(database, event_ids))
     fresh: dict[int, Document] = {}
     for index, request in enumerate(requests):
         try:
@@ -112,7 +118,11 @@ async def place(
     # a hold frees the seats first and looks for its order afterwards; we insert first and look at
     # the seats afterwards. So at least one of the two sees the other, and no order is left
     # waiting for payment of seats that are on sale again.
-    still_held = await _held_seats(database, [requests[index] for index in fresh])
+    # The payments need no such care: one that is missing is made when it is settled.
+    still_held, _ = await asyncio.gather(
+        _held_seats(database, [requests[index] for index in fresh]),
+        _insert_payments(database, fresh.values()),
+    )
     for index, order in fresh.items():
         mine = still_held.get(order["holdId"], [])
         if {(s["_id"], s.get("heldUntil")) for s in mine} == {
@@ -134,18 +144,6 @@ async def _held_seats(
         for seat in await holds.seats_of(database, hold_ids):
             grouped.setdefault(seat["holdId"], []).append(seat)
     return grouped
-
-
-async def _shows(database: Database, held: dict[str, list[Document]]) -> dict[str, Document]:
-    event_ids = list({mine[0]["eventId"] for mine in held.values()})
-    if not event_ids:
-        return {}
-    fields = ("name", "startsAt", "venueName", "timezone", "currency", "status", "organiserId")
-    found = database.events.find(
-        {"_id": {"$in": event_ids}},
-        dict.fromkeys((*fields, "saleStartsAt", "saleEndsAt"), 1),
-    )
-    return {show["_id"]: show for show in await found.to_list(len(event_ids))}
 
 
 def _new_order(
@@ -193,7 +191,7 @@ def _new_order(
 
 
 async def _insert(database: Database, orders: dict[int, Document]) -> dict[int, Document]:
-    """Insert these and their payments; returns the write error of each that was a duplicate."""
+    """Insert these; returns the write error of each that was a duplicate."""
     if not orders:
         return {}
     places = list(orders)
@@ -203,9 +201,6 @@ async def _insert(database: Database, orders: dict[int, Document]) -> dict[int, 
     except BulkWriteError as error:
         for fault in seats.duplicates_of(error):
             duplicates[places[fault["index"]]] = fault
-    await _insert_payments(
-        database, [order for place, order in orders.items() if place not in duplicates]
-    )
     return duplicates
 
 
@@ -242,6 +237,7 @@ async def _after_duplicate(
         # One in 2^40: another order has this reference. A new one will do.
         order["reference"] = identifiers.reference()
         await _insert(database, {0: order})
+        await _insert_payments(database, [order])
         return order
     try:
         return await _existing(database, request)

@@ -23,8 +23,8 @@ ALGORITHM = "HS256"
 # again and again. Only good tokens are remembered, so nobody can push them out with bad ones.
 TOKENS_REMEMBERED_MAX = 10_000
 
-# What a router runs before each request (`before_request`). The framework's guards would do the same
-# but copy the route's handler for each request. A coroutine though it waits for nothing: a plain
+# What a router runs before each request (`before_request`). The framework's guards do the same but
+# copy the route's handler for each request. A coroutine though it waits for nothing: a plain
 # function would run in a thread.
 Check = Callable[[Request[Any, Any, Any]], Awaitable[None]]
 

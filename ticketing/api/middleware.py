@@ -55,7 +55,7 @@ async def carry(
     if method == "HEAD":
         # HEAD is GET without its body (RFC 9110); the framework leaves that to each route. The
         # server goes by its own scope and must go on to see a HEAD.
-        scope = {**scope, "method": "GET"}  # type: ignore[misc,typeddict-item]
+        scope = {**scope, "method": "GET"}  # type: ignore[assignment]
 
     async def tracked() -> Any:
         nonlocal unread

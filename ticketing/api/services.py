@@ -55,7 +55,7 @@ class Services:
             keys=OrderRequest.touches,
             group_size_max=TRANSACTION_GROUP_SIZE_MAX,
             queue_size_max=QUEUE_SIZE_MAX,
-            in_flight_max=2,
+            in_flight_max=1,
             is_everybodys=mongo.is_outage,
         )
         self.notices: GroupCommit[Notice, Receipt | Exception] = GroupCommit(
@@ -63,7 +63,7 @@ class Services:
             keys=lambda notice: (notice.payment_id, (notice.provider, notice.notice_id)),
             group_size_max=TRANSACTION_GROUP_SIZE_MAX,
             queue_size_max=QUEUE_SIZE_MAX,
-            in_flight_max=4,
+            in_flight_max=3,
             is_everybodys=mongo.is_outage,
         )
 
@@ -99,7 +99,9 @@ class Services:
         return outcomes
 
     async def _place_orders(self, requests: Sequence[OrderRequest]) -> list[Document | Refusal]:
-        outcomes = await checkout.place_orders(self.database, requests, now=clock.now())
+        outcomes = await checkout.place_orders(
+            self.database, requests, now=clock.now(), recent=self.recent_events
+        )
         for outcome in outcomes:
             if not isinstance(outcome, Refusal) and outcome["status"] == "confirmed":
                 self.mark_order(outcome, "sold")
