@@ -158,9 +158,9 @@ def fan_part(hold_id: str) -> str:
 
 
 def _key_prefix(request: HoldRequest) -> str:
-    # The two kinds of key are told apart, so that nobody can name another request's own key.
-    key = ("own", request.own_key) if request.key is None else ("given", request.key)
-    return f"{_fan_prefix(request.event_id, request.fan_id)}{identifiers.digest(*key)}."
+    # Nobody can name another request's own key: a given one is seen through a digest.
+    key = request.own_key if request.key is None else identifiers.digest(request.key)
+    return f"{_fan_prefix(request.event_id, request.fan_id)}{key}."
 
 
 def event_of(hold_id: str, fan_id: str) -> str:
@@ -258,21 +258,22 @@ async def place(
     # choose other seats than before. One that names its seats finds them its own, and whatever
     # else there is to know shows when they are read back: then it is tried again, knowing it.
     choosing = {(request.event_id, request.fan_id) for request in requests if not request.seat_ids}
-    on_sale, known = await asyncio.gather(
+    found, known = await asyncio.gather(
         recent.slim(event_ids) if recent else events.slim(database, event_ids),
         _fans_seats(database, choosing),
     )
+    open_ids = {event_id for event_id, event in found.items() if not _not_on_sale(event, now)}
     outcomes: list[Hold | Refusal | None] = []
     waiting: list[_Attempt] = []
     for request in requests:
         try:
-            event = on_sale.get(request.event_id)
+            event = found.get(request.event_id)
             if event is None or event["status"] == "draft":
                 raise NotFound("There is no such event.")
             _check_names(event, request)
-            attempt = _Attempt(
-                request, event, _key_prefix(request), not_on_sale=_not_on_sale(event, now)
-            )
+            attempt = _Attempt(request, event, _key_prefix(request))
+            if request.event_id not in open_ids:
+                attempt.not_on_sale = _not_on_sale(event, now)
         except Refusal as refusal:
             outcomes.append(refusal)
         else:
@@ -527,21 +528,25 @@ async def _settle(
     # between our check of the limit and our write. Of two such holds the later to write sees both,
     # so two can't pass together; that both might give way is what the next attempt is for.
     mine = await _fans_seats(database, {attempt.fan for attempt in trying})
-    missing = {
-        seat_id: attempt
+    won_by = {attempt.hold_id: _won(attempt, mine, now) for attempt in trying}
+    missing = [
+        seat_id
         for attempt in trying
-        for seat_id in set(attempt.wanted) - _won(attempt, mine, now)
-    }
-    if missing and await _lapse_in_the_way(database, list(missing), now):
+        for seat_id in attempt.wanted
+        if seat_id not in won_by[attempt.hold_id]
+    ]
+    if missing and await _lapse_in_the_way(database, missing, now):
+        retaken = set(missing)
         await seats.take(
             database,
-            [c for claims in wishes.values() for c in claims if c.seat_id in missing],
+            [c for claims in wishes.values() for c in claims if c.seat_id in retaken],
         )
         mine = await _fans_seats(database, {attempt.fan for attempt in trying})
+        won_by = {attempt.hold_id: _won(attempt, mine, now) for attempt in trying}
     yielding: list[_Attempt] = []
     again: list[_Attempt] = []
     for attempt in trying:
-        won = _won(attempt, mine, now)
+        won = won_by[attempt.hold_id]
         lost = set(attempt.wanted) - won
         all_mine = mine[attempt.fan]
         if attempt.fan not in known and _has_a_past(attempt, all_mine, won, lost):

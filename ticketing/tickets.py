@@ -1,5 +1,7 @@
 """A ticket opens the door for one seat. It lives inside its order and dies with it."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,18 +34,60 @@ def void(order: Document) -> list[Document]:
     return [{**ticket, "status": "void"} for ticket in order["tickets"]]
 
 
-async def listing(
-    database: Database, fan_id: str, *, now: datetime, limit: int, cursor: str | None = None
-) -> Page:
-    """The fan's valid tickets: those of coming events, soonest first, then those of past ones.
+@dataclass(frozen=True)
+class PageRequest:
+    """A fan's wish to see the first page of their tickets."""
 
-    One read for all but the first page of a fan with more orders than fit on it.
+    fan_id: str
+    limit: int
+
+
+async def first_pages(
+    database: Database, requests: Sequence[PageRequest], *, now: datetime
+) -> list[Page]:
+    """The first page of each: valid tickets for coming events, soonest first, then past ones.
+
+    One read for all of them; one more each for fans with more orders than fit on a page.
     """
+    count_max = sum(request.limit + 2 for request in requests)
+    fan_ids = list({request.fan_id for request in requests})
+    reading = database.orders.find(
+        {"fanId": {"$in": fan_ids}, "status": "confirmed"}, {"fanId": 1, "event": 1, "tickets": 1}
+    )
+    found = await reading.limit(count_max).to_list(count_max)
+    by_fan: dict[str, list[Document]] = {fan_id: [] for fan_id in fan_ids}
+    for order in sorted(found, key=_by_show):
+        by_fan[order["fanId"]].append(order)
+    pages_: list[Page] = []
+    for request in requests:
+        mine = by_fan[request.fan_id]
+        # Where the read came to its limit, somebody's orders may be missing from it.
+        if len(found) < count_max and len(mine) < request.limit + 2:
+            coming = [order for order in mine if order["event"]["startsAt"] >= now]
+            past = mine[: len(mine) - len(coming)]
+            pages_.append(_cut(coming + past[::-1], None, now, request.limit))
+        else:
+            page = await _page(database, request.fan_id, None, now=now, limit=request.limit)
+            pages_.append(page)
+    return pages_
+
+
+def _by_show(order: Document) -> tuple[datetime, str]:
+    return order["event"]["startsAt"], order["_id"]
+
+
+async def later_page(
+    database: Database, fan_id: str, *, now: datetime, limit: int, cursor: str
+) -> Page:
+    """The page that a cursor leads to, in one read. Raises Invalid for a bad cursor."""
     position = pages.decode(cursor, UPCOMING, PAST)
-    if position is None:
-        every = await _newest(database, fan_id, limit + 2)
-        if len(every) < limit + 2:
-            return _cut(_upcoming_first(every, now), None, now, limit)
+    return await _page(database, fan_id, position, now=now, limit=limit)
+
+
+async def _page(
+    database: Database, fan_id: str, position: Position | None, *, now: datetime, limit: int
+) -> Page:
+    """Two ranges of one index, the second only as far as the first leaves room."""
     # Coming and past part where the first page parted them. A show that begins while the fan turns
     # pages would otherwise change sides, and be shown twice or never.
     if position and position.border:
@@ -64,20 +108,6 @@ async def listing(
         ]
     orders = await mongo.aggregate(database.orders, pipeline, length=limit + 2)
     return _cut(orders, position, now, limit)
-
-
-async def _newest(database: Database, fan_id: str, count: int) -> list[Document]:
-    """So many of the fan's confirmed orders, the show that is last first."""
-    found = database.orders.find(
-        {"fanId": fan_id, "status": "confirmed"}, {"event": 1, "tickets": 1}
-    )
-    return await found.sort([("event.startsAt", -1), ("_id", -1)]).limit(count).to_list(count)
-
-
-def _upcoming_first(orders: list[Document], now: datetime) -> list[Document]:
-    """The coming ones soonest first, then the past ones latest first."""
-    coming = [order for order in orders if order["event"]["startsAt"] >= now]
-    return coming[::-1] + orders[len(coming) :]
 
 
 def _half(

@@ -161,13 +161,13 @@ async def list_tickets(
     request: Request[Any, Any, Any], limit: Limit = PAGE_SIZE, cursor: Cursor = None
 ) -> answers.TicketPage:
     """The tickets of confirmed orders: what is still to come first, then the past."""
-    page = await tickets.listing(
-        services_of(request).database,
-        request.user.subject,
-        now=clock.now(),
-        limit=limit,
-        cursor=cursor,
-    )
+    services, fan_id = services_of(request), request.user.subject
+    if cursor is None:
+        page = await services.ticket_pages.submit(tickets.PageRequest(fan_id, limit))
+    else:
+        page = await tickets.later_page(
+            services.database, fan_id, now=clock.now(), limit=limit, cursor=cursor
+        )
     return answers.ticket_page(page)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from litestar.connection import ASGIConnection
 
-from ticketing import checkout, clock, events, holds, mongo
+from ticketing import checkout, clock, events, holds, mongo, tickets
 from ticketing.api.deliveries import Deliveries
 from ticketing.api.metrics import Metrics
 from ticketing.api.readiness import Readiness
@@ -19,12 +19,15 @@ from ticketing.group_commit import GroupCommit
 from ticketing.holds import Hold, HoldRequest
 from ticketing.mongo import Client, Database, Document
 from ticketing.orders import OrderRequest
+from ticketing.pages import Page
 from ticketing.settings import Settings
+from ticketing.tickets import PageRequest
 
 # One group is one bulk write or one transaction: large enough to carry a flash sale, small enough
 # that nobody waits long for the group before theirs.
 GROUP_SIZE_MAX = 24
 TRANSACTION_GROUP_SIZE_MAX = 16
+PAGES_PER_READ_MAX = 16
 QUEUE_SIZE_MAX = 4_000
 
 
@@ -67,6 +70,16 @@ class Services:
             is_everybodys=mongo.is_outage,
         )
 
+        # Whoever has bought looks at the tickets: these reads come as thickly as the writes.
+        self.ticket_pages: GroupCommit[PageRequest, Page] = GroupCommit(
+            lambda requests: tickets.first_pages(self.database, requests, now=clock.now()),
+            keys=lambda _: (),
+            group_size_max=PAGES_PER_READ_MAX,
+            queue_size_max=QUEUE_SIZE_MAX,
+            in_flight_max=2,
+            is_everybodys=mongo.is_outage,
+        )
+
     @property
     def database(self) -> Database:
         """The database of this deployment."""
@@ -76,7 +89,7 @@ class Services:
         """Stop what runs beside the requests; what was accepted is carried out first."""
         await self.watching.close()
         await self.deliveries.close()
-        for group in (self.holds, self.orders, self.notices):
+        for group in (self.holds, self.orders, self.notices, self.ticket_pages):
             await group.drain()
         await self.boards.close()
 
