@@ -10,6 +10,7 @@ from types import FrameType
 
 import uvicorn
 
+from ticketing.api.serving import Connection
 from ticketing.settings import Settings, SettingsError
 
 EXIT_PORT = 1
@@ -77,7 +78,7 @@ def main() -> int:
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http="httptools",
+        http=Connection,
         ws="websockets-sansio",
         ws_max_size=WEBSOCKET_MESSAGE_BYTES_MAX,
         # Compression keeps a window in memory for each watcher, for messages of some bytes.
