@@ -12,6 +12,7 @@ import time
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -171,6 +172,14 @@ class Board:
             if made > version:
                 latest.update(moved)
         return latest
+
+    def with_free(self, ordinals: Iterable[int]) -> "Board":
+        """The board as it is now, for one look, with these seats free as well."""
+        other = copy(self)
+        other.states = bytearray(self.states)
+        for ordinal in ordinals:
+            other.states[ordinal] = FREE
+        return other
 
     def section_at(self, ordinal: int) -> Section:
         """The section that the seat of this ordinal is in."""

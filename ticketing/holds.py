@@ -351,6 +351,8 @@ class _Round:
     added: Counter[Fan] = field(default_factory=Counter)
     """How many more seats each fan would have."""
     plans: dict[tuple[str, str | None], _Plan] = field(default_factory=dict)
+    freed: dict[str, Board] = field(default_factory=dict)
+    """By event: the board as it is with the seats free whose holds are overdue."""
     trying: list[_Attempt] = field(default_factory=list)
     deferred: list[_Attempt] = field(default_factory=list)
     """Those that depend on what becomes of one that is tried."""
@@ -422,9 +424,7 @@ async def _consider(
         this.deferred.append(attempt)
         return
     try:
-        wanted = attempt.request.seat_ids or await _choose(
-            database, boards, attempt, this.plans, this.claimed, now
-        )
+        wanted = attempt.request.seat_ids or await _choose(database, boards, attempt, this, now)
     except NotEnoughSeats:
         if not this.claimed:
             raise
@@ -658,30 +658,36 @@ async def take_again(
 
 
 async def _choose(
-    database: Database,
-    boards: Boards | None,
-    attempt: _Attempt,
-    plans: dict[tuple[str, str | None], _Plan],
-    claimed: set[str],
-    now: datetime,
+    database: Database, boards: Boards | None, attempt: _Attempt, this: _Round, now: datetime
 ) -> list[str]:
     """Seats for a request that names none. Raises NotEnoughSeats.
 
     The first attempt takes the best; after a collision the choice is drawn among more and more of
     what there is, so that fans who want the same do not fight for it for ever.
     """
-    request, event = attempt.request, attempt.event
+    request, event, claimed = attempt.request, attempt.event, this.claimed
     section = section_of(event, request.section) if request.section is not None else None
     if boards is not None and attempt.tries < BOARD_TRIES_MAX:
         board = await boards.get(request.event_id)
         if chosen := _choose_from_board(board, attempt, section, claimed):
             return chosen
+        if not boards.behind:
+            # Sold out, as far as the board knows: everybody who still comes is answered by what
+            # it says and by the overdue holds, of which there are few, and no event is read.
+            if request.event_id not in this.freed:
+                overdue = await seats.overdue_of(database, request.event_id, now)
+                this.freed[request.event_id] = board.with_free(overdue)
+            board = this.freed[request.event_id]
+            if chosen := _choose_from_board(board, attempt, section, claimed):
+                return chosen
+            part = None if section is None else board.section_at(section["firstOrdinal"])
+            raise NotEnoughSeats(max(0, board.free_count(part) - len(claimed)))
     if section is not None and section["kind"] == "general":
         return await _choose_any(database, attempt, section, claimed, now)
     key = (request.event_id, request.section)
-    if key not in plans:
-        plans[key] = await _read_plan(database, event, section, now)
-    plan = plans[key]
+    if key not in this.plans:
+        this.plans[key] = await _read_plan(database, event, section, now)
+    plan = this.plans[key]
     available = len(plan.free - claimed)
     if available < request.quantity:
         raise NotEnoughSeats(available)
@@ -692,11 +698,7 @@ async def _choose(
 def _choose_from_board(
     board: Board, attempt: _Attempt, section: Document | None, claimed: set[str]
 ) -> list[str] | None:
-    """Seats that the board takes for free; None if it does not know of enough.
-
-    Then the seats themselves must be asked: an overdue hold is free to the next buyer, and the
-    board may be a moment behind.
-    """
+    """Seats that the board takes for free; None if it does not know of enough."""
     request = attempt.request
     part = None if section is None else board.section_at(section["firstOrdinal"])
     if part is not None and section is not None and section["kind"] == "general":

@@ -243,6 +243,18 @@ async def lapse_overdue(database: Database, now: datetime) -> int:
     return len(overdue)
 
 
+async def overdue_of(database: Database, event_id: str, now: datetime) -> list[int]:
+    """The places in the plan of an event's seats whose hold is over, up to SEATS_PER_SWEEP_MAX.
+
+    Few, since the release worker sweeps them; all there are while it is down.
+    """
+    found = database.seats.find(
+        {"heldUntil": {"$lte": now}, "status": "held", "_id": plan_range(event_id)}, {"_id": 1}
+    ).hint([("heldUntil", 1)])
+    overdue = await found.limit(SEATS_PER_SWEEP_MAX).to_list(SEATS_PER_SWEEP_MAX)
+    return [ordinal_of(seat["_id"]) for seat in overdue]
+
+
 def sale(order_id: str, seat: Document) -> UpdateOne:
     """The write that sells a seat to the order of the hold that has it, as it was read.
 

@@ -76,10 +76,12 @@ def _by_show(order: Document) -> tuple[datetime, str]:
     return order["event"]["startsAt"], order["_id"]
 
 
-async def later_page(
-    database: Database, fan_id: str, *, now: datetime, limit: int, cursor: str
+async def listing(
+    database: Database, fan_id: str, *, now: datetime, limit: int, cursor: str | None = None
 ) -> Page:
-    """The page that a cursor leads to, in one read. Raises Invalid for a bad cursor."""
+    """One page of one fan's tickets, in the same order. Raises Invalid for a bad cursor."""
+    if cursor is None:
+        return (await first_pages(database, [PageRequest(fan_id, limit)], now=now))[0]
     position = pages.decode(cursor, UPCOMING, PAST)
     return await _page(database, fan_id, position, now=now, limit=limit)
 

@@ -16,8 +16,8 @@ from tests.nouns.test_checkout import hold_seats, notice, ordered, receive
 from tests.workers.test_changes import started, worker
 from ticketing import boards, checkout, dashboards, holds, seats
 from ticketing.boards import Board, Boards
-from ticketing.errors import NotFound
-from ticketing.holds import Hold, HoldRequest
+from ticketing.errors import NotFound, Refusal
+from ticketing.holds import Hold, HoldRequest, NotEnoughSeats
 from ticketing.mongo import Database, Document
 from ticketing.settings import Settings
 
@@ -222,3 +222,52 @@ async def test_a_board_that_is_wrong_never_sells_a_seat_twice_nor_stops_the_sale
 
 def _later() -> datetime:
     return NOW + timedelta(hours=1)
+
+
+async def sold_out(database: Database) -> Sale:
+    """An event whose seats are all held for ten minutes."""
+    sale = await put_on_sale(database)
+    for ordinal in range(0, sale.event["seatCount"], 4):
+        await hold_seats(database, sale, f"fan_{ordinal}", *range(ordinal, ordinal + 4))
+    return sale
+
+
+async def ask_for_any(
+    database: Database, running: Boards, sale: Sale, *, later: timedelta = timedelta()
+) -> Hold | Refusal:
+    """What a new fan gets who asks for two seats, wherever they are."""
+    wish = HoldRequest(sale.event_id, "fan_new", quantity=2)
+    (outcome,) = await holds.place(
+        database, [wish], hold_seconds=600, now=NOW + later, boards=running
+    )
+    return outcome
+
+
+async def test_who_comes_after_the_last_seat_is_refused_without_a_look_at_the_seats(
+    settings: Settings, database: Database
+) -> None:
+    sale = await sold_out(database)
+    async with worker(settings), opened(database) as running:
+        await started(database)
+        await shows(running, database, sale)
+        await database.command("profile", 2)
+        outcome = await ask_for_any(database, running, sale)
+        await database.command("profile", 0)
+    assert isinstance(outcome, NotEnoughSeats)
+    assert outcome.available == 0
+    asked = await database["system.profile"].find({"ns": f"{database.name}.seats"}).to_list(100)
+    assert asked
+    assert sum(entry["docsExamined"] for entry in asked) == 0
+
+
+async def test_overdue_holds_are_offered_though_the_board_does_not_know_of_them(
+    settings: Settings, database: Database
+) -> None:
+    sale = await sold_out(database)
+    async with worker(settings), opened(database) as running:
+        await started(database)
+        await shows(running, database, sale)
+        assert not running.behind
+        outcome = await ask_for_any(database, running, sale, later=timedelta(seconds=601))
+    assert isinstance(outcome, Hold)
+    assert [seats.ordinal_of(seat["_id"]) for seat in outcome.seats] == [0, 1]

@@ -165,7 +165,7 @@ async def list_tickets(
     if cursor is None:
         page = await services.ticket_pages.submit(tickets.PageRequest(fan_id, limit))
     else:
-        page = await tickets.later_page(
+        page = await tickets.listing(
             services.database, fan_id, now=clock.now(), limit=limit, cursor=cursor
         )
     return answers.ticket_page(page)
