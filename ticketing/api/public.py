@@ -76,7 +76,10 @@ async def list_events(
 @get("/events/{eventId:str}", summary="One event", responses=problems.documented(NotFound))
 async def get_event(request: Request[Any, Any, Any], event_id: EventId) -> answers.Event:
     """The event with its seats counted. A draft is seen by its organiser alone."""
-    database = services_of(request).database
+    services = services_of(request)
+    if (shown := await services.shown_events.get(event_id)) is not None:
+        return shown
+    database = services.database
     event = await events.visible(database, event_id, request.user)
     counters = await dashboards.find(database, event_id)
     return answers.event(event, counters["seats"])

@@ -5,7 +5,8 @@ from typing import Any
 
 from litestar.connection import ASGIConnection
 
-from ticketing import checkout, clock, events, holds, mongo, tickets
+from ticketing import checkout, clock, dashboards, events, holds, mongo, tickets
+from ticketing.api import answers
 from ticketing.api.deliveries import Deliveries
 from ticketing.api.metrics import Metrics
 from ticketing.api.readiness import Readiness
@@ -20,6 +21,7 @@ from ticketing.holds import Hold, HoldRequest
 from ticketing.mongo import Client, Database, Document
 from ticketing.orders import OrderRequest
 from ticketing.pages import Page
+from ticketing.recently import Recently
 from ticketing.settings import Settings
 from ticketing.tickets import PageRequest
 
@@ -29,6 +31,9 @@ GROUP_SIZE_MAX = 24
 TRANSACTION_GROUP_SIZE_MAX = 16
 PAGES_PER_READ_MAX = 16
 QUEUE_SIZE_MAX = 4_000
+# How old the answer to "one event" may be. Its counters follow the sale a little later anyway.
+SHOWN_SECONDS = 0.2
+SHOWN_EVENTS_MAX = 1_000
 
 
 class Services:
@@ -43,6 +48,9 @@ class Services:
         self.watching = Watching(client.database, self.metrics)
         self.boards = Boards(client.database)
         self.recent_events = events.Recent(client.database)
+        self.shown_events: Recently[str, answers.Event | None] = Recently(
+            self._show_event, seconds=SHOWN_SECONDS, keys_max=SHOWN_EVENTS_MAX
+        )
         self.seat_maps = SeatMaps(self.boards)
         self.seat_watchers = 0
         self.holds: GroupCommit[HoldRequest, Hold | Refusal] = GroupCommit(
@@ -126,6 +134,14 @@ class Services:
             if isinstance(outcome, Receipt) and outcome.outcome == "confirmed" and outcome.order:
                 self.mark_order(outcome.order, "sold")
         return outcomes
+
+    async def _show_event(self, event_id: str) -> answers.Event | None:
+        """What everybody sees of an event that is published; None for one that is not."""
+        event = await events.find(self.database, event_id)
+        if event["status"] != "published":
+            return None
+        counters = await dashboards.find(self.database, event_id)
+        return answers.event(event, counters["seats"])
 
     def mark_order(self, order: Document, status: str) -> None:
         """Show on the board what became of an order's seats."""
