@@ -258,10 +258,9 @@ async def place(
     # choose other seats than before. One that names its seats finds them its own, and whatever
     # else there is to know shows when they are read back: then it is tried again, knowing it.
     choosing = {(request.event_id, request.fan_id) for request in requests if not request.seat_ids}
-    found, known = await asyncio.gather(
-        recent.slim(event_ids) if recent else events.slim(database, event_ids),
-        _fans_seats(database, choosing),
-    )
+    # One after the other: mostly neither has to be read, and then nothing is waited for.
+    found = await (recent.slim(event_ids) if recent else events.slim(database, event_ids))
+    known = await _fans_seats(database, choosing)
     open_ids = {event_id for event_id, event in found.items() if not _not_on_sale(event, now)}
     outcomes: list[Hold | Refusal | None] = []
     waiting: list[_Attempt] = []

@@ -88,3 +88,30 @@ async def test_bytes_that_are_no_text_in_a_path_or_query_do_no_harm(server: Serv
             assert (await http.get(f"/v1/events?{query}")).status_code == 200
         for query in ("cursor=%FF", "limit=%FF", "from=%FF", "status=%FF"):
             assert (await http.get(f"/v1/events?{query}")).status_code == 422
+
+
+async def test_an_answer_leaves_in_one_piece_and_head_has_none_but_its_head(server: Server) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+
+    async def ask(method: str) -> bytes:
+        writer.write(f"{method} /health/live HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        return await asyncio.wait_for(reader.read(65_536), 10)
+
+    got = await ask("GET")
+    head, _, body = got.partition(b"\r\n\r\n")
+    length = next(
+        int(line.split(b":")[1])
+        for line in head.lower().splitlines()
+        if line.startswith(b"content-length:")
+    )
+    assert len(body) == length > 0
+    only_head = await ask("HEAD")
+    assert only_head.startswith(b"HTTP/1.1 200")
+    assert only_head.endswith(b"\r\n\r\n")
+    # The connection goes on to be used: nothing of the answer before is left in it.
+    assert (await ask("GET")).endswith(body)
+    writer.write(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
+    together = b""
+    while together.count(body) < 3:
+        together += await asyncio.wait_for(reader.read(65_536), 10)
+    writer.close()

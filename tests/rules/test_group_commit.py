@@ -49,6 +49,39 @@ async def test_what_arrives_during_a_flush_goes_out_together() -> None:
     assert register.groups[-1] == 1
 
 
+async def test_a_group_goes_out_beside_another_only_when_it_is_half_as_large() -> None:
+    opened, sizes = asyncio.Event(), []
+
+    async def flush(requests: Sequence[int]) -> list[int]:
+        sizes.append(len(requests))
+        await opened.wait()
+        return list(requests)
+
+    group: GroupCommit[int, int] = GroupCommit(
+        flush, keys=lambda _: (), group_size_max=8, queue_size_max=100, in_flight_max=2
+    )
+    waiting = [asyncio.create_task(group.submit(number)) for number in range(8)]
+    for number in range(8, 11):
+        await _a_few_turns()
+        waiting.append(asyncio.create_task(group.submit(number)))
+    await _a_few_turns()
+    assert sizes == [8]
+    waiting.append(asyncio.create_task(group.submit(11)))
+    await _a_few_turns()
+    assert sizes == [8, 4]
+    waiting.append(asyncio.create_task(group.submit(12)))
+    await _a_few_turns()
+    assert sizes == [8, 4]
+    opened.set()
+    assert await asyncio.gather(*waiting) == list(range(13))
+    assert sizes == [8, 4, 1]
+
+
+async def _a_few_turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=60),
     st.sets(st.integers(0, 40), max_size=4),
