@@ -6,6 +6,7 @@ from typing import Any
 from litestar.connection import ASGIConnection
 
 from ticketing import checkout, clock, events, holds, mongo
+from ticketing import settings as deployment
 from ticketing.api.deliveries import Deliveries
 from ticketing.api.metrics import Metrics
 from ticketing.api.readiness import Readiness
@@ -19,7 +20,9 @@ from ticketing.group_commit import GroupCommit
 from ticketing.holds import Hold, HoldRequest
 from ticketing.mongo import Client, Database, Document
 from ticketing.orders import OrderRequest
+from ticketing.printing import Printer
 from ticketing.settings import Settings
+from ticketing.ticket_codes import Signer
 
 # One group is one bulk write or one transaction: large enough to carry a flash sale, small enough
 # that nobody waits long for the group before theirs.
@@ -42,6 +45,10 @@ class Services:
         self.recent_events = events.Recent(client.database)
         self.seat_maps = SeatMaps(self.boards)
         self.seat_watchers = 0
+        self.printer = Printer(settings.fonts)
+        self.signer = Signer(
+            deployment.ticket_key(settings), deployment.former_ticket_keys(settings)
+        )
         self.holds: GroupCommit[HoldRequest, Hold | Refusal] = GroupCommit(
             self._place_holds,
             keys=HoldRequest.touches,
@@ -79,6 +86,7 @@ class Services:
         for group in (self.holds, self.orders, self.notices):
             await group.drain()
         await self.boards.close()
+        await self.printer.close()
 
     # What this process has done shows on its boards at once, ahead of the change stream.
 
