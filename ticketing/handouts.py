@@ -55,7 +55,7 @@ async def sheets(
     show = order["event"]
     starts_at = show["startsAt"].astimezone(ZoneInfo(show["timezone"]))
     return Sheets(
-        title=f"{show['name']}: order {order['reference']}",
+        title=title(order),
         made_at=int(now.timestamp()),
         tickets=[
             Ticket(
@@ -64,14 +64,12 @@ async def sheets(
                 # Names of days and months as the page's language has them, whatever the system's.
                 day=f"{starts_at:%A}, {starts_at.day} {starts_at:%B} {starts_at.year}",
                 time=f"{starts_at:%H:%M}",
-                zone=f"{starts_at:%Z}, time zone {show['timezone']}",
+                zone=f"{show['timezone']} time, UTC{starts_at.isoformat()[-6:]}",
                 place=_place(ticket),
-                holder=profile and profile["name"],
+                holder=profile["name"] if profile else None,
                 reference=order["reference"],
                 position=f"Ticket {position} of {len(order['tickets'])}",
-                code=signer.sign(
-                    Admission(ticket["ticketId"], order["eventId"], ticket["seatId"])
-                ),
+                code=signer.sign(Admission(ticket["ticketId"], order["eventId"], ticket["seatId"])),
             )
             for position, ticket in numbered
         ],
@@ -113,9 +111,9 @@ def calendar(order: Document) -> bytes:
     return content
 
 
-def file_name(order: Document, suffix: str) -> str:
-    """What the fan's file is called: the event's name first, since that is what they look for."""
-    return f"{order['event']['name']} {order['reference']}{suffix}"
+def title(order: Document) -> str:
+    """What the fan's files are called: the event's name first, since that is what they look for."""
+    return f"{order['event']['name']} {order['reference']}"
 
 
 def _place(ticket: Document) -> list[tuple[str, str]]:

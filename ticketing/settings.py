@@ -140,7 +140,7 @@ def former_ticket_keys(settings: Settings) -> list[bytes]:
 
 
 def _ticket_key(text: str) -> bytes | None:
-    """The octets of a key in either of base64's alphabets, padded or not; None for anything else."""
+    """A key in either of base64's alphabets, padded or not; None for anything else."""
     standard = text.rstrip("=").translate(str.maketrans("-_", "+/"))
     try:
         key = base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
