@@ -44,6 +44,14 @@ def lines(content: bytes) -> list[str]:
 
 
 def test_the_entry_says_what_and_where_and_when() -> None:
+    description = "\\n".join(
+        [
+            "Order 7KQ2M9XR",
+            "Section A · Row 1 · Seat 7",
+            "Section Floor",
+            "Starts at 20:30 (Europe/Berlin)",
+        ]
+    )
     assert lines(handouts.calendar(order())) == [
         "BEGIN:VCALENDAR",
         "VERSION:2.0",
@@ -53,8 +61,7 @@ def test_the_entry_says_what_and_where_and_when() -> None:
         "DTSTART:20300701T183000Z",
         "DTSTAMP:20300601T120000Z",
         f"UID:ord_{'ab' * 16}@ticketing",
-        "DESCRIPTION:Order 7KQ2M9XR\\nSection A · Row 1 · Seat 7\\nSection Floor\\n"
-        "Starts at 20:30 (Europe/Berlin)",
+        f"DESCRIPTION:{description}",
         "LOCATION:Winterland",
         "STATUS:CONFIRMED",
         "END:VEVENT",

@@ -85,7 +85,7 @@ async def test_a_ticket_without_a_holder_leaves_the_line_out(printer: Printer) -
         "ไทย हिन्दी தமிழ் ქართული Հայ አማርኛ",
         '#set page(width: 1pt) *b* _i_ $x$ @a \\ ` // /* #{panic("x")}',
         "👩\u200d🎤",
-        "İstanbul ﬁ ½ ① ℝ",
+        "İstanbul ﬁ ½ ①",
     ],
 )
 async def test_a_name_in_this_script_is_shown(printer: Printer, name: str) -> None:
@@ -228,8 +228,11 @@ async def test_the_process_gets_no_secret(
     monkeypatch.setenv("TICKETING_JWT_SECRET", "never to be told")
     await printed(printer)
     assert printer._process is not None
-    environment = Path(f"/proc/{printer._process.pid}/environ").read_bytes()
-    assert b"TICKETING" not in environment
+    assert b"TICKETING" not in environment_of(printer._process.pid)
+
+
+def environment_of(process_id: int) -> bytes:
+    return Path(f"/proc/{process_id}/environ").read_bytes()
 
 
 @pytest.mark.parametrize(

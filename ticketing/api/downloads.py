@@ -6,7 +6,8 @@ from urllib.parse import quote
 from litestar import Response
 
 PDF = "application/pdf"
-CALENDAR = "text/calendar; charset=utf-8"
+# The framework adds that it is UTF-8, as it does for all text.
+CALENDAR = "text/calendar"
 NAME_LENGTH_MAX = 120
 # What some system takes for more than a name.
 _UNSAFE = frozenset('/\\:*?"<>|%')
