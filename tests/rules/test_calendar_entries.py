@@ -44,14 +44,8 @@ def lines(content: bytes) -> list[str]:
 
 
 def test_the_entry_says_what_and_where_and_when() -> None:
-    description = "\\n".join(
-        [
-            "Order 7KQ2M9XR",
-            "Section A · Row 1 · Seat 7",
-            "Section Floor",
-            "Starts at 20:30 (Europe/Berlin)",
-        ]
-    )
+    places = "Section A · Row 1 · Seat 7\\nSection Floor"
+    description = f"Order 7KQ2M9XR\\n{places}\\nStarts at 20:30 (Europe/Berlin)"
     assert lines(handouts.calendar(order())) == [
         "BEGIN:VCALENDAR",
         "VERSION:2.0",
