@@ -8,6 +8,7 @@ from urllib.parse import unquote
 import httpx
 import pytest
 import vobject
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from tests import pdf
 from tests.routes.conftest import Api, Json, assert_invalid, assert_problem
@@ -35,7 +36,7 @@ async def tickets(api: Api) -> list[Json]:
     return list(listed.json()["items"])
 
 
-async def gate_keys(api: Api) -> dict[str, ticket_codes.Ed25519PublicKey]:
+async def gate_keys(api: Api) -> dict[str, Ed25519PublicKey]:
     downloaded = await api.http.get("/v1/ticket-keys")
     assert downloaded.status_code == 200
     return ticket_codes.public_keys(downloaded.json()["keys"])

@@ -90,15 +90,19 @@ function show(ticket) {
 }
 
 async function read() {
+  const bearer = token.current();
   element("more").setAttribute("aria-disabled", "true");
   try {
     const query = new URLSearchParams({ limit: PAGE_SIZE, ...(cursor && { cursor }) });
-    const page = await fetchJson(`/v1/me/tickets?${query}`, token.current());
+    const page = await fetchJson(`/v1/me/tickets?${query}`, bearer);
+    // Somebody else has signed in meanwhile: this is not theirs to see.
+    if (bearer !== token.current()) return;
     page.items.forEach(show);
     cursor = page.nextCursor;
     element("more").hidden = cursor === null;
     tell(lastOrder ? "" : "You have no tickets. An order shows here once it is paid.");
   } catch (error) {
+    if (bearer !== token.current()) return;
     if (error instanceof Refused && error.kind in REFUSALS) {
       refuse(REFUSALS[error.kind]);
       return;
