@@ -284,6 +284,27 @@ ORDERS = (
         declared.ORDERS_BY_PAYMENT,
     ),
     AccessPattern(
+        "void tickets of an event",
+        "orders",
+        {"eventId": EVENT, "tickets.status": "void"},
+        declared.ORDERS_WITH_VOID_TICKETS,
+        (("createdAt", 1), ("_id", 1)),
+        PAGE,
+    ),
+    AccessPattern(
+        "the next page of void tickets of an event",
+        "orders",
+        {
+            "eventId": EVENT,
+            "tickets.status": "void",
+            "createdAt": {"$gte": NOW},
+            "$or": [{"createdAt": {"$gt": NOW}}, {"_id": {"$gte": ORDER}}],
+        },
+        declared.ORDERS_WITH_VOID_TICKETS,
+        (("createdAt", 1), ("_id", 1)),
+        PAGE,
+    ),
+    AccessPattern(
         "overdue orders",
         "orders",
         {"status": "pendingPayment", "expiresAt": {"$lte": NOW}},

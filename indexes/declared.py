@@ -101,6 +101,12 @@ ORDERS_BY_EVENT = Index(
 ORDERS_BY_CONFIRMATION = Index(
     "orders", (("eventId", 1), ("confirmedAt", -1)), "the most recent confirmed orders"
 )
+ORDERS_WITH_VOID_TICKETS = Index(
+    "orders",
+    (("eventId", 1), ("createdAt", 1), ("_id", 1)),
+    "void tickets of an event",
+    only_where={"tickets.status": "void"},
+)
 ORDERS_BY_END_OF_PAYMENT = Index(
     "orders", (("expiresAt", 1),), "overdue orders", only_where={"status": "pendingPayment"}
 )
@@ -150,6 +156,7 @@ INDEXES: tuple[Index, ...] = (
     ORDERS_BY_FAN_AND_SHOW,
     ORDERS_BY_EVENT,
     ORDERS_BY_CONFIRMATION,
+    ORDERS_WITH_VOID_TICKETS,
     ORDERS_BY_END_OF_PAYMENT,
     PAYMENTS_BY_ORDER,
     REFUNDS_BY_PAYMENT,

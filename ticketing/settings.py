@@ -12,6 +12,9 @@ _DEVELOPMENT_JWT_SECRET = "development-only-do-not-use-in-production"  # noqa: S
 _DEVELOPMENT_WEBHOOK_SECRET = (
     "whsec_" + base64.b64encode(b"development-only-webhook-secret!").decode()
 )
+_DEVELOPMENT_TICKET_SECRET = base64.b64encode(b"development-only-ticket-signing!").decode()
+# What Ed25519 takes as a key, private or public.
+_TICKET_KEY_OCTETS = 32
 
 _CHOICES = {
     "mode": ("development", "production"),
@@ -39,6 +42,9 @@ class Settings:
     jwt_issuer: str = "ticketing"
     jwt_audience: str = "ticketing"
     payment_webhook_secret: str = ""
+    ticket_signing_secret: str = ""
+    ticket_former_keys: str = ""
+    fonts: str = "/usr/share/fonts"
     sandbox_payments: str = ""
     hold_seconds: int = 600
     release_interval_seconds: float = 1.0
@@ -79,6 +85,7 @@ def _checked(settings: Settings) -> Settings:
     for name, development in (
         ("jwt_secret", _DEVELOPMENT_JWT_SECRET),
         ("payment_webhook_secret", _DEVELOPMENT_WEBHOOK_SECRET),
+        ("ticket_signing_secret", _DEVELOPMENT_TICKET_SECRET),
     ):
         if getattr(settings, name):
             continue
@@ -91,6 +98,8 @@ def _checked(settings: Settings) -> Settings:
     if len(settings.jwt_secret.encode()) < 32:
         raise SettingsError("TICKETING_JWT_SECRET must be at least 32 bytes long.")
     webhook_key(settings)
+    ticket_key(settings)
+    former_ticket_keys(settings)
     return settings
 
 
@@ -106,3 +115,35 @@ def webhook_key(settings: Settings) -> bytes:
             "TICKETING_PAYMENT_WEBHOOK_SECRET must be whsec_ and base64 of at least 16 bytes."
         )
     return key
+
+
+def ticket_key(settings: Settings) -> bytes:
+    """The private key that signs the codes of tickets."""
+    key = _ticket_key(settings.ticket_signing_secret)
+    if key is None:
+        raise SettingsError(
+            "TICKETING_TICKET_SIGNING_SECRET must be base64 of 32 bytes, "
+            "for example from openssl rand -base64 32."
+        )
+    return key
+
+
+def former_ticket_keys(settings: Settings) -> list[bytes]:
+    """The public keys whose codes are still on tickets that fans have printed."""
+    keys = [_ticket_key(text) for text in settings.ticket_former_keys.replace(",", " ").split()]
+    if None in keys:
+        raise SettingsError(
+            "TICKETING_TICKET_FORMER_KEYS must be public keys: the `x` of each as "
+            "/v1/ticket-keys told it, with commas between."
+        )
+    return [key for key in keys if key is not None]
+
+
+def _ticket_key(text: str) -> bytes | None:
+    """A key in either of base64's alphabets, padded or not; None for anything else."""
+    standard = text.rstrip("=").translate(str.maketrans("-_", "+/"))
+    try:
+        key = base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
+    except binascii.Error:
+        return None
+    return key if len(key) == _TICKET_KEY_OCTETS else None

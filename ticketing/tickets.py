@@ -11,6 +11,7 @@ from ticketing.pages import Page, Position
 
 UPCOMING = "tickets-upcoming"
 PAST = "tickets-past"
+VOID = "tickets-void"
 
 
 def issue(order: Document) -> list[Document]:
@@ -110,6 +111,38 @@ async def _page(
         ]
     orders = await mongo.aggregate(database.orders, pipeline, length=limit + 2)
     return _cut(orders, position, now, limit)
+
+
+async def voided(
+    database: Database, event_id: str, *, limit: int, cursor: str | None = None
+) -> Page:
+    """The event's void tickets, by the age of their orders: what a gate must not let in.
+
+    A ticket that is voided while the pages are read may be on one that was read already. So a gate
+    reads all of them anew each time.
+    """
+    position = pages.decode(cursor, VOID)
+    filter_: Document = {"eventId": event_id, "tickets.status": "void"}
+    if position:
+        filter_["createdAt"] = {"$gte": position.instant}
+        filter_["$or"] = [
+            {"createdAt": {"$gt": position.instant}},
+            {"_id": {"$gte": position.identifier}},
+        ]
+    found = database.orders.find(filter_, {"createdAt": 1, "tickets": 1})
+    # Each order but the first has a ticket to show: so this many give a page and one ticket more.
+    every = await found.sort([("createdAt", 1), ("_id", 1)]).limit(limit + 2).to_list(limit + 2)
+    items: list[dict[str, Any]] = []
+    ends: list[Position] = []
+    for order in every:
+        skip = position.offset if position and position.identifier == order["_id"] else 0
+        for offset, ticket in enumerate(order["tickets"][skip:], start=skip + 1):
+            if ticket["status"] == "void":
+                items.append({"ticketId": ticket["ticketId"], "seatId": ticket["seatId"]})
+                ends.append(Position(VOID, order["createdAt"], order["_id"], offset))
+    if len(items) <= limit:
+        return Page(items, None)
+    return Page(items[:limit], pages.encode(ends[limit - 1]))
 
 
 def _half(

@@ -43,6 +43,7 @@ WEBHOOK_KEY = b"a key of this test and no other."
 SECRETS = {
     "TICKETING_JWT_SECRET": "a secret of this test, long enough to be taken",
     "TICKETING_PAYMENT_WEBHOOK_SECRET": "whsec_" + base64.b64encode(WEBHOOK_KEY).decode(),
+    "TICKETING_TICKET_SIGNING_SECRET": base64.b64encode(b"t" * 32).decode(),
 }
 _VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])([^${}]*))?\}")
 

@@ -66,8 +66,9 @@ PAGES = {page: page.read_text() for page in (REPOSITORY / "docs").rglob("*.md")}
 def test_the_settings_are_those_of_the_program_with_their_defaults() -> None:
     rows = re.findall(r"^\| `(TICKETING_\w+)` \| (.*?) \|", docs("operations"), re.MULTILINE)
     kept = {"public_url": "`http://HOST:PORT`"} | dict.fromkeys(
-        ("jwt_secret", "payment_webhook_secret"), "development only"
+        ("jwt_secret", "payment_webhook_secret", "ticket_signing_secret"), "development only"
     )
+    kept["ticket_former_keys"] = "none"
     kept["sandbox_payments"] = "`on`, in production `off`"
     assert rows == [
         (f"TICKETING_{field.name.upper()}", kept.get(field.name, f"`{field.default}`"))

@@ -1,5 +1,7 @@
 """A wrong setting stops the start with a sentence that names it."""
 
+import base64
+
 import pytest
 
 from ticketing.settings import Settings, SettingsError
@@ -7,6 +9,7 @@ from ticketing.settings import Settings, SettingsError
 SECRETS = {
     "TICKETING_JWT_SECRET": "s" * 32,
     "TICKETING_PAYMENT_WEBHOOK_SECRET": "whsec_" + "QUFB" * 8,
+    "TICKETING_TICKET_SIGNING_SECRET": base64.b64encode(b"k" * 32).decode(),
 }
 
 
@@ -49,6 +52,10 @@ def test_production_without_a_secret_does_not_start(missing: str) -> None:
         ("JWT_SECRET", "short"),
         ("PAYMENT_WEBHOOK_SECRET", "whsec_!"),
         ("PAYMENT_WEBHOOK_SECRET", "AAAA"),
+        ("TICKET_SIGNING_SECRET", "QUFB"),
+        ("TICKET_SIGNING_SECRET", "!" * 44),
+        ("TICKET_FORMER_KEYS", "QUFB"),
+        ("TICKET_FORMER_KEYS", "A" * 43 + ",x"),
     ],
 )
 def test_a_value_that_cannot_be_is_named(name: str, value: str) -> None:

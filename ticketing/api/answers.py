@@ -10,6 +10,7 @@ from ticketing.clock import rfc3339
 from ticketing.holds import Hold as DomainHold
 from ticketing.mongo import Document
 from ticketing.pages import Page as DomainPage
+from ticketing.ticket_codes import Signer, json_web_key
 
 # An instant as text: RFC 3339, UTC, `Z`.
 Instant: TypeAlias = str
@@ -284,6 +285,37 @@ class TicketPage(Answer, frozen=True):
     next_cursor: str | None
 
 
+class VoidTicket(Answer, frozen=True):
+    """A ticket that opens no door any more, though its code is still signed."""
+
+    ticket_id: str
+    seat_id: str
+
+
+class VoidTicketPage(Answer, frozen=True):
+    """A page of void tickets."""
+
+    items: list[VoidTicket]
+    next_cursor: str | None
+
+
+class TicketKey(msgspec.Struct, frozen=True):
+    """A public key that codes of tickets are verified with: a JSON Web Key (RFC 8037)."""
+
+    kty: str
+    crv: str
+    alg: str
+    use: str
+    kid: str
+    x: str
+
+
+class TicketKeys(msgspec.Struct, frozen=True):
+    """A JSON Web Key Set: the present key first, then those of tickets made before."""
+
+    keys: list[TicketKey]
+
+
 class Profile(Answer, frozen=True):
     """The fan's own data; name and email are null until they are saved."""
 
@@ -372,6 +404,19 @@ def ticket_page(page: DomainPage) -> TicketPage:
             for item in page.items
         ],
         page.next_cursor,
+    )
+
+
+def void_ticket_page(page: DomainPage) -> VoidTicketPage:
+    """A page of void tickets."""
+    items = [VoidTicket(item["ticketId"], item["seatId"]) for item in page.items]
+    return VoidTicketPage(items, page.next_cursor)
+
+
+def ticket_keys(signer: Signer) -> TicketKeys:
+    """What a gate verifies codes with."""
+    return TicketKeys(
+        [TicketKey(**json_web_key(key_id, key)) for key_id, key in signer.public_keys.items()]
     )
 
 

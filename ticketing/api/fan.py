@@ -1,12 +1,12 @@
 """What a fan does: hold seats, order them, look at orders and tickets."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from litestar import Request, Response, delete, get, post, put
-from litestar.params import FromQuery
+from litestar.params import FromQuery, QueryParameter
 
-from ticketing import accounts, checkout, clock, events, holds, orders, tickets
-from ticketing.api import answers, auth, bodies, problems
+from ticketing import accounts, checkout, clock, events, handouts, holds, orders, tickets
+from ticketing.api import answers, auth, bodies, downloads, problems
 from ticketing.api.parameters import PAGE_SIZE, Cursor, EventId, HoldId, Limit, OrderId
 from ticketing.api.replies import Reply
 from ticketing.api.routing import Router
@@ -171,6 +171,48 @@ async def list_tickets(
     return answers.ticket_page(page)
 
 
+@get(
+    "/orders/{orderId:str}/tickets.pdf",
+    summary="Tickets to print",
+    media_type=downloads.PDF,
+    responses=problems.documented(NotFound, orders.OrderState),
+)
+async def get_tickets_to_print(
+    request: Request[Any, Any, Any],
+    order_id: OrderId,
+    ticket_id: Annotated[
+        str | None, QueryParameter(name="ticketId", description="Only this ticket.")
+    ] = None,
+) -> Response[bytes]:
+    """The valid tickets of the caller's own confirmed order, each on a page with its QR code."""
+    services = services_of(request)
+    sheets = await handouts.sheets(
+        services.database,
+        services.signer,
+        order_id,
+        request.user.subject,
+        now=clock.now(),
+        ticket_id=ticket_id,
+    )
+    return downloads.attached(
+        await services.printer.pdf(sheets), downloads.PDF, f"{sheets.title}.pdf"
+    )
+
+
+@get(
+    "/orders/{orderId:str}/calendar.ics",
+    summary="The event for a calendar",
+    media_type=downloads.CALENDAR,
+    responses=problems.documented(NotFound, orders.OrderState),
+)
+async def get_calendar(request: Request[Any, Any, Any], order_id: OrderId) -> Response[bytes]:
+    """The event of the caller's own confirmed order as iCalendar."""
+    order = await handouts.order_of(services_of(request).database, order_id, request.user.subject)
+    return downloads.attached(
+        handouts.calendar(order), downloads.CALENDAR, f"{handouts.title(order)}.ics"
+    )
+
+
 router = Router(
     path="/v1",
     before_request=auth.required("fan"),
@@ -185,6 +227,8 @@ router = Router(
         save_profile,
         list_orders,
         list_tickets,
+        get_tickets_to_print,
+        get_calendar,
     ],
     security=[{"token": []}],
     tags=["fan"],

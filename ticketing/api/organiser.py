@@ -4,9 +4,9 @@ from typing import Any
 
 from litestar import Request, Response, get, post
 
-from ticketing import clock, dashboards, event_setup, events
+from ticketing import clock, dashboards, event_setup, events, tickets
 from ticketing.api import answers, auth, bodies, problems
-from ticketing.api.parameters import EventId
+from ticketing.api.parameters import PAGE_SIZE, Cursor, EventId, Limit
 from ticketing.api.replies import Reply
 from ticketing.api.routing import Router
 from ticketing.api.services import services_of
@@ -72,10 +72,31 @@ async def get_sales(request: Request[Any, Any, Any], event_id: EventId) -> answe
     return answers.sales(await dashboards.find(database, event_id))
 
 
+@get(
+    "/events/{eventId:str}/void-tickets",
+    summary="The tickets that a gate must refuse",
+    responses=problems.documented(NotFound),
+)
+async def list_void_tickets(
+    request: Request[Any, Any, Any],
+    event_id: EventId,
+    limit: Limit = PAGE_SIZE,
+    cursor: Cursor = None,
+) -> answers.VoidTicketPage:
+    """Of the caller's own event. Their codes are still signed: only this list tells they are void.
+
+    Read all its pages anew each time: it is in the order of the purchases.
+    """
+    database = services_of(request).database
+    await events.owned(database, event_id, request.user)
+    page = await tickets.voided(database, event_id, limit=limit, cursor=cursor)
+    return answers.void_ticket_page(page)
+
+
 router = Router(
     path="/v1",
     before_request=auth.required("organiser", "admin"),
-    route_handlers=[create_event, publish_event, get_dashboard, get_sales],
+    route_handlers=[create_event, publish_event, get_dashboard, get_sales, list_void_tickets],
     security=[{"token": []}],
     tags=["organiser"],
 )

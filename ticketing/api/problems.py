@@ -22,7 +22,7 @@ from pymongo.errors import (
     WriteConcernError,
 )
 
-from ticketing import errors, events, gateway, holds, orders
+from ticketing import errors, events, gateway, holds, orders, printing
 from ticketing.api import middleware
 from ticketing.api.replies import Reply
 from ticketing.group_commit import Overloaded
@@ -86,6 +86,7 @@ STATUSES: dict[type[errors.Refusal], int] = {
     errors.IdempotencyKeyReused: 422,
     errors.IdempotencyInProgress: 409,
     gateway.BadSignature: 400,
+    printing.NotPrinted: 503,
     Unavailable: 503,
 }
 
@@ -121,7 +122,7 @@ def _refused(request: Request[Any, Any, Any], refusal: errors.Refusal) -> Respon
     headers = {}
     if isinstance(refusal, Unauthenticated):
         headers["WWW-Authenticate"] = "Bearer"
-    elif isinstance(refusal, Unavailable):
+    elif isinstance(refusal, Unavailable | printing.NotPrinted):
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     elif isinstance(refusal, errors.IdempotencyInProgress):
         headers["Retry-After"] = str(refusal.retry_after_seconds)

@@ -164,9 +164,21 @@ def _matches(if_none_match: str, tag: str) -> bool:
     return any(candidate == "*" or candidate.removeprefix("W/") == tag for candidate in candidates)
 
 
+@get("/ticket-keys", summary="The keys that codes of tickets are verified with")
+async def get_ticket_keys(request: Request[Any, Any, Any]) -> answers.TicketKeys:
+    """A JSON Web Key Set. With it a gate needs no network to tell a genuine code.
+
+    The QR code of a ticket is `T1` and the base32, without padding, of: key id (4 octets: the start
+    of the SHA-256 of the public key), ticket (16), event (16), ordinal of the seat (4, big-endian),
+    and an Ed25519 signature (64) over `T1` and the octets before it. In hexadecimal, ticket and
+    event are what follows `tkt_` and `evt_`.
+    """
+    return answers.ticket_keys(services_of(request).signer)
+
+
 router = Router(
     path="/v1",
     before_request=auth.optional,
-    route_handlers=[list_events, get_event, get_seats, get_availability],
+    route_handlers=[list_events, get_event, get_seats, get_availability, get_ticket_keys],
     tags=["public"],
 )

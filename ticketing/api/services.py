@@ -6,6 +6,7 @@ from typing import Any
 from litestar.connection import ASGIConnection
 
 from ticketing import checkout, clock, dashboards, events, holds, mongo, tickets
+from ticketing import settings as deployment
 from ticketing.api import answers
 from ticketing.api.deliveries import Deliveries
 from ticketing.api.metrics import Metrics
@@ -21,8 +22,10 @@ from ticketing.holds import Hold, HoldRequest
 from ticketing.mongo import Client, Database, Document
 from ticketing.orders import OrderRequest
 from ticketing.pages import Page
+from ticketing.printing import Printer
 from ticketing.recently import Recently
 from ticketing.settings import Settings
+from ticketing.ticket_codes import Signer
 from ticketing.tickets import PageRequest
 
 # One group is one bulk write or one transaction: large enough to carry a flash sale, small enough
@@ -53,6 +56,10 @@ class Services:
         )
         self.seat_maps = SeatMaps(self.boards)
         self.seat_watchers = 0
+        self.printer = Printer(settings.fonts)
+        self.signer = Signer(
+            deployment.ticket_key(settings), deployment.former_ticket_keys(settings)
+        )
         self.holds: GroupCommit[HoldRequest, Hold | Refusal] = GroupCommit(
             self._place_holds,
             keys=HoldRequest.touches,
@@ -100,6 +107,7 @@ class Services:
         for group in (self.holds, self.orders, self.notices, self.ticket_pages):
             await group.drain()
         await self.boards.close()
+        await self.printer.close()
 
     # What this process has done shows on its boards at once, ahead of the change stream.
 

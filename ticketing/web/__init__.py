@@ -1,4 +1,4 @@
-"""The pages people open in a browser: the organiser's live dashboard and the sandbox payment page.
+"""The pages people open in a browser: live dashboard, a fan's tickets, the sandbox payment page.
 
 A page is a fixed file: it holds nobody's data and asks no database. What it shows its scripts fetch
 from the API, with the token of the person who looks. `route_handlers` is what the API mounts.
@@ -84,6 +84,12 @@ async def payment_page(request: Request[Any, Any, Any]) -> Response[bytes]:
     return _answer(request, "pay.html")
 
 
+@get("/tickets", include_in_schema=False, media_type=MediaType.HTML)
+async def tickets_page(request: Request[Any, Any, Any]) -> Response[bytes]:
+    """A fan's tickets, to be printed and put into a calendar. The same page for every fan."""
+    return _answer(request, "tickets.html")
+
+
 @get("/static/{name:str}", include_in_schema=False)
 async def static_file(request: Request[Any, Any, Any], name: FromPath[str]) -> Response[bytes]:
     """A style sheet, script or picture of the pages."""
@@ -92,4 +98,4 @@ async def static_file(request: Request[Any, Any, Any], name: FromPath[str]) -> R
     return _answer(request, name)
 
 
-route_handlers = [dashboard_page, payment_page, static_file]
+route_handlers = [dashboard_page, payment_page, tickets_page, static_file]

@@ -1,4 +1,4 @@
-// The organiser's token: arrives in the address's fragment or a form, lives in this tab's session.
+// The visitor's token: arrives in the address's fragment or a form, lives in this tab's session.
 
 const KEY = "ticketing.token";
 

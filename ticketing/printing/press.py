@@ -1,0 +1,152 @@
+"""The process that sets tickets: a request on standard input, a PDF on standard output, and again.
+
+    python -m ticketing.printing.press FONTS
+
+It ends when its standard input does. The pages are tagged for screen readers (PDF/UA-1), and that
+standard refuses a character no font has: it is then replaced, and the page says so.
+"""
+
+import io
+import json
+import os
+import re
+import resource
+import sys
+import unicodedata
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+import segno
+import typst
+
+from ticketing.printing import FAILED, PDF_BYTES_MAX, PRINTED, Sheets, Ticket
+
+MEMORY_BYTES_MAX = 4 * 1024**3
+# The sale goes first on a busy machine.
+NICENESS = 10
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+_TEMPLATE = Path(__file__).parent / "tickets.typ"
+# A family that is not there is passed over; what none of these has is taken from any font found.
+_FAMILIES = ("Noto Sans", "Noto Sans Arabic", "Noto Sans Hebrew", "DejaVu Sans", "Libertinus Serif")
+# One code point is drawn differently in each of these scripts.
+_HAN_FAMILIES = {
+    "ja": ("Noto Sans CJK JP", re.compile(r"[\u3040-\u30ff]")),
+    "ko": ("Noto Sans CJK KR", re.compile(r"[\u1100-\u11ff\uac00-\ud7af]")),
+    "zh": ("Noto Sans CJK SC", re.compile("")),
+}
+_MISSING = re.compile(r'the text `"(.*)"` could not be displayed')
+_ESCAPED = re.compile(r"\\(?:u\{([0-9a-f]+)\}|(.))")
+
+
+def run(requests: BinaryIO, answers: BinaryIO, fonts_folder: str) -> None:
+    """Answer every request until there are no more."""
+    press = Press(fonts_folder)
+    while head := requests.read(4):
+        request = requests.read(int.from_bytes(head, "big"))
+        try:
+            kind, body = PRINTED, press.pdf(msgspec.json.decode(request, type=Sheets))
+            if len(body) > PDF_BYTES_MAX:
+                kind, body = FAILED, f"{len(body)} bytes are too many".encode()
+        except (typst.TypstError, ValueError) as error:
+            kind, body = FAILED, str(error).encode()[:2_000]
+        answers.write(len(body).to_bytes(4, "big") + kind + body)
+        answers.flush()
+
+
+class Press:
+    """The typesetter with the fonts of a folder, found once."""
+
+    def __init__(self, fonts_folder: str) -> None:
+        fonts = typst.Fonts(include_system_fonts=False, font_paths=[fonts_folder])
+        self._families = set(fonts.families())
+        self._compiler = typst.Compiler(root=_TEMPLATE.parent, font_paths=fonts)
+
+    def pdf(self, sheets: Sheets) -> bytes:
+        """The pages. Raises typst.TypstError for what is a fault of the template."""
+        try:
+            return self._set(sheets, frozenset())
+        except typst.TypstError as error:
+            missing = missing_characters(error.diagnostic)
+            if not missing:
+                raise
+            return self._set(sheets, missing)
+
+    def _set(self, sheets: Sheets, missing: frozenset[str]) -> bytes:
+        def text(content: str) -> dict[str, str]:
+            shown = "".join(REPLACEMENT if each in missing else each for each in content)
+            return {"text": shown, "dir": direction(content), "lang": han_language(content)}
+
+        def page(ticket: Ticket) -> dict[str, Any]:
+            people = {
+                "event": text(ticket.event),
+                "venue": text(ticket.venue),
+                "holder": None if ticket.holder is None else text(ticket.holder),
+                "place": [[name, text(value)] for name, value in ticket.place],
+            }
+            replaced = REPLACEMENT in json.dumps(people, ensure_ascii=False)
+            return {
+                **msgspec.to_builtins(ticket),
+                **people,
+                "replaced": replaced and bool(missing),
+                "picture": qr_picture(ticket.code),
+            }
+
+        data = {
+            "title": "".join(REPLACEMENT if each in missing else each for each in sheets.title),
+            "families": {
+                language: [name for name in (*_FAMILIES, family) if name in self._families]
+                for language, (family, _) in _HAN_FAMILIES.items()
+            },
+            "tickets": [page(ticket) for ticket in sheets.tickets],
+        }
+        made = self._compiler.compile(
+            _TEMPLATE,
+            format="pdf",
+            sys_inputs={"data": json.dumps(data, ensure_ascii=False)},
+            pdf_standards=["ua-1"],
+            timestamp=sheets.made_at,
+        )
+        assert isinstance(made, bytes)
+        return made
+
+
+def qr_picture(code: str) -> str:
+    """The code as SVG, with the quiet zone that the standard asks for."""
+    picture = io.BytesIO()
+    segno.make(code, error="m", micro=False).save(picture, kind="svg", border=4, scale=4)
+    return picture.getvalue().decode()
+
+
+def direction(text: str) -> str:
+    """Where a line begins: by its first letter that has a direction, as browsers do it."""
+    for character in text:
+        match unicodedata.bidirectional(character):
+            case "R" | "AL":
+                return "rtl"
+            case "L":
+                return "ltr"
+    return "ltr"
+
+
+def han_language(text: str) -> str:
+    """Whose shapes Chinese characters take: Japanese with kana, Korean with hangul."""
+    return next(name for name, (_, letters) in _HAN_FAMILIES.items() if letters.search(text))
+
+
+def missing_characters(diagnostic: str) -> frozenset[str]:
+    """The characters that no font has, out of what the typesetter says about them."""
+    return frozenset(
+        character
+        for shown in _MISSING.findall(diagnostic)
+        for character in _ESCAPED.sub(
+            lambda found: chr(int(found[1], 16)) if found[1] else found[2], shown
+        )
+    )
+
+
+if __name__ == "__main__":
+    os.nice(NICENESS)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
+    run(sys.stdin.buffer, sys.stdout.buffer, sys.argv[1])
