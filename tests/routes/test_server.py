@@ -115,3 +115,33 @@ async def test_an_answer_leaves_in_one_piece_and_head_has_none_but_its_head(serv
     while together.count(body) < 3:
         together += await asyncio.wait_for(reader.read(65_536), 10)
     writer.close()
+
+
+async def test_a_head_without_end_is_refused_and_the_server_goes_on(server: Server) -> None:
+    for piece in (b"x-long: ", b"GET /"):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n" if piece.startswith(b"x") else b"")
+        writer.write(piece)
+        answer = b""
+        try:
+            for _ in range(1_000):
+                writer.write(b"a" * 10_000)
+                await writer.drain()
+            answer = await asyncio.wait_for(reader.read(), 10)
+        except ConnectionError:
+            answer = await asyncio.wait_for(reader.read(), 10)
+        assert answer.startswith(b"HTTP/1.1 431 ")
+        assert b"application/problem+json" in answer
+        writer.close()
+    async with httpx.AsyncClient(base_url=server.url) as http:
+        assert (await http.get("/health/live", headers={"x-long": "a" * 30_000})).is_success
+
+
+async def test_a_head_that_comes_in_pieces_is_put_together(server: Server) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    for piece in (b"GE", b"T /health/live HT", b"TP/1.1\r\nHos", b"t: x\r\n", b"\r\n"):
+        writer.write(piece)
+        await writer.drain()
+        await asyncio.sleep(0.02)
+    assert (await asyncio.wait_for(reader.read(65_536), 10)).startswith(b"HTTP/1.1 200 ")
+    writer.close()
