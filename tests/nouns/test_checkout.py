@@ -23,7 +23,8 @@ from ticketing.errors import IdempotencyKeyReused, NotFound, Refusal
 from ticketing.gateway import Notice
 from ticketing.holds import Hold, HoldExpired, HoldRequest
 from ticketing.mongo import Client, Database, Document
-from ticketing.orders import OrderRequest, OrderState
+from ticketing.orders import OrderRequest
+from ticketing.states import OrderState
 
 LATER = NOW + timedelta(seconds=601)
 

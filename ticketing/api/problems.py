@@ -22,7 +22,7 @@ from pymongo.errors import (
     WriteConcernError,
 )
 
-from ticketing import errors, events, gateway, holds, orders
+from ticketing import errors, events, gateway, holds, states
 from ticketing.api import middleware
 from ticketing.api.replies import Reply
 from ticketing.group_commit import Overloaded
@@ -82,10 +82,12 @@ STATUSES: dict[type[errors.Refusal], int] = {
     events.EventState: 409,
     holds.LimitExceeded: 409,
     holds.HoldExpired: 410,
-    orders.OrderState: 409,
+    states.OrderState: 409,
     errors.IdempotencyKeyReused: 422,
     errors.IdempotencyInProgress: 409,
     gateway.BadSignature: 400,
+    gateway.ProviderUnavailable: 503,
+    gateway.PaymentRefused: 409,
     Unavailable: 503,
 }
 
@@ -121,7 +123,7 @@ def _refused(request: Request[Any, Any, Any], refusal: errors.Refusal) -> Respon
     headers = {}
     if isinstance(refusal, Unauthenticated):
         headers["WWW-Authenticate"] = "Bearer"
-    elif isinstance(refusal, Unavailable):
+    elif isinstance(refusal, Unavailable | gateway.ProviderUnavailable):
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     elif isinstance(refusal, errors.IdempotencyInProgress):
         headers["Retry-After"] = str(refusal.retry_after_seconds)

@@ -19,6 +19,7 @@ from ticketing.group_commit import GroupCommit
 from ticketing.holds import Hold, HoldRequest
 from ticketing.mongo import Client, Database, Document
 from ticketing.orders import OrderRequest
+from ticketing.providers import Providers
 from ticketing.settings import Settings
 
 # One group is one bulk write or one transaction: large enough to carry a flash sale, small enough
@@ -35,6 +36,7 @@ class Services:
         self.settings = settings
         self.client = client
         self.deliveries = deliveries
+        self.providers = Providers(settings, client.database)
         self.metrics = Metrics()
         self.readiness = Readiness(client.database)
         self.watching = Watching(client.database, self.metrics)
@@ -60,7 +62,7 @@ class Services:
         )
         self.notices: GroupCommit[Notice, Receipt | Exception] = GroupCommit(
             self._receive,
-            keys=lambda notice: (notice.payment_id, (notice.provider, notice.notice_id)),
+            keys=checkout.touches,
             group_size_max=TRANSACTION_GROUP_SIZE_MAX,
             queue_size_max=QUEUE_SIZE_MAX,
             in_flight_max=3,
@@ -78,6 +80,7 @@ class Services:
         await self.deliveries.close()
         for group in (self.holds, self.orders, self.notices):
             await group.drain()
+        await self.providers.close()
         await self.boards.close()
 
     # What this process has done shows on its boards at once, ahead of the change stream.
