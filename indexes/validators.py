@@ -281,6 +281,9 @@ JOB = _object(
     },
     {"finishedAt": INSTANT, "place": _object({"at": INSTANT, "id": TEXT}), "fruitless": COUNT},
 )
+SANDBOX_SWITCHES = _object(
+    {"_id": _one_of("switches"), "down": {"bsonType": "bool"}, "copies": AT_LEAST_ONE}
+)
 SANDBOX_PAYMENT = _object(
     {
         "_id": TEXT,
@@ -374,7 +377,7 @@ VALIDATORS: dict[str, Schema] = {
     "notices": NOTICE,
     "jobs": JOB,
     "sandbox_payments": SANDBOX_PAYMENT,
-    "sandbox": _object({"_id": TEXT}),
+    "sandbox": SANDBOX_SWITCHES,
     "outbox": MESSAGE,
     "dashboards": DASHBOARD,
     "seat_changes": SEAT_CHANGE,

@@ -16,6 +16,7 @@ from ticketing.holds import Hold, HoldRequest, LimitExceeded, NotEnoughSeats, Se
 from ticketing.mongo import Database
 from ticketing.orders import OrderRequest
 from ticketing.settings import Settings
+from ticketing.states import OrderState
 from workers import release
 
 LATER = NOW + timedelta(seconds=601)
@@ -235,7 +236,7 @@ async def test_cancelling_twice_at_once_refunds_once(database: Database) -> None
     outcomes = await gather_bounded(
         8, lambda _: checkout.cancel(database, placed["_id"], "fan_a", now=NOW)
     )
-    assert sum(isinstance(outcome, states.OrderState) for outcome in outcomes) == 7
+    assert sum(isinstance(outcome, OrderState) for outcome in outcomes) == 7
     assert len((await current(database, placed))["refunds"]) == 1
     assert await seats.lapse_overdue(database, LATER) == 0
     await sound(database)
