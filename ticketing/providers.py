@@ -1,6 +1,7 @@
 """The payment providers of this deployment, each behind a time limit and a circuit breaker."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from time import monotonic
@@ -18,6 +19,8 @@ FAILURES_BEFORE_OPEN = 5
 OPEN_SECONDS = 5.0
 
 Answer = TypeVar("Answer")
+
+log = logging.getLogger("ticketing.providers")
 
 
 class Breaker:
@@ -65,10 +68,12 @@ class Guarded:
         try:
             async with asyncio.timeout(self._seconds_max):
                 answer = await question()
-        except ProviderUnavailable:
+        except ProviderUnavailable as error:
+            log.warning("%s: %s", self.name, error.__cause__ or error.detail)
             self._breaker.failed()
             raise
         except TimeoutError:
+            log.warning("%s: no answer within %g s", self.name, self._seconds_max)
             self._breaker.failed()
             raise ProviderUnavailable(
                 "The payment provider does not answer in time. Try again shortly."

@@ -21,8 +21,8 @@ from typing import Any, Protocol
 from pymongo import ReturnDocument, UpdateOne
 
 from ticketing import back_off, identifiers, mongo, outbox, pages, states
-from ticketing.errors import NotFound
-from ticketing.gateway import Notice, Provider, ProviderUnavailable, Refunded
+from ticketing.errors import NotFound, Refusal
+from ticketing.gateway import Notice, Provider, Refunded
 from ticketing.mongo import Database, Document, Session
 from ticketing.pages import Page
 from ticketing.states import OrderState
@@ -189,7 +189,7 @@ async def send_due(database: Database, providers: Named, now: datetime) -> int:
                 await _send(database, providers, refund_id, now)
             except Exception:
                 # Its lease ends by itself and it is tried again; the others are not its fault.
-                log.exception("Refund %s could not be sent", refund_id)
+                log.exception("What became of refund %s could not be kept", refund_id)
 
     await asyncio.gather(*(one(refund["_id"]) for refund in due))
     return len(due)
@@ -205,11 +205,15 @@ async def _send(database: Database, providers: Named, refund_id: str, now: datet
         return
     payment = await database.payments.find_one({"_id": refund["paymentId"]})
     assert payment is not None  # A refund is written with or after its payment.
-    provider = providers.named(payment["provider"])
     try:
-        answer = await _ask(provider, payment, refund)
-    except ProviderUnavailable as error:
+        answer = await _ask(providers.named(payment["provider"]), payment, refund)
+    except Refusal as error:
+        # Down, or no provider that is set up here any more.
         await _not_answered(database, refund, error.detail, now)
+        return
+    except Exception as error:
+        log.exception("Refund %s could not be asked for", refund_id)
+        await _not_answered(database, refund, f"a fault of ours: {type(error).__name__}", now)
         return
     await _answered(database, refund, answer, now)
 

@@ -5,7 +5,8 @@ import logging
 from datetime import datetime, timedelta
 
 from ticketing import back_off, checkout, identifiers
-from ticketing.gateway import LookedUp, Notice, ProviderUnavailable
+from ticketing.errors import Refusal
+from ticketing.gateway import LookedUp, Notice
 from ticketing.mongo import Database, Document
 from ticketing.refunds import Named
 
@@ -52,7 +53,8 @@ async def _look_up(database: Database, providers: Named, payment: Document, now:
         return
     try:
         found = await providers.named(payment["provider"]).look_up(payment)
-    except ProviderUnavailable as error:
+    except Refusal as error:
+        # Down, or no provider that is set up here any more.
         log.warning("Payment %s: %s", payment["_id"], error.detail)
         await _later(database, payment, now)
         return

@@ -204,7 +204,7 @@ class Stripe:
         except stripe.StripeError as error:
             raise ProviderUnavailable("The payment provider does not tell.") from error
         for found in made.data:
-            ids: Any = found.metadata or {}
+            ids = found.metadata.to_dict() if found.metadata else {}
             if (ids.get("refundId"), ids.get("round")) == (
                 refund["_id"],
                 str(refund.get("round", 0)),
