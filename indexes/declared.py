@@ -114,12 +114,30 @@ ORDERS_BY_END_OF_PAYMENT = Index(
 # --- Money ---------------------------------------------------------------------------------------
 
 PAYMENTS_BY_ORDER = Index("payments", (("orderId", 1),), "payments of an order")
-REFUNDS_BY_PAYMENT = Index("refunds", (("paymentId", 1),), "refunds of a payment")
-REFUNDS_BY_EVENT = Index("refunds", (("eventId", 1),), "refunds of an event")
-REFUNDS_TO_SEND = Index(
-    "refunds", (("createdAt", 1),), "refunds to send", only_where={"status": "created"}
+# A payment is in these two only while it is to be looked up, or once its provider has named the
+# money: the payment of a sandbox sale leaves the first with its notice.
+PAYMENTS_TO_LOOK_UP = Index("payments", (("lookUpAt", 1),), "payments to look up", sparse=True)
+PAYMENTS_BY_CHARGE = Index("payments", (("charge", 1),), "payments by charge", sparse=True)
+PAYMENTS_UNCERTAIN = Index(
+    "payments", (("status", 1),), "payments that are uncertain", only_where={"status": "uncertain"}
 )
+REFUNDS_BY_PAYMENT = Index("refunds", (("paymentId", 1),), "refunds of a payment")
+REFUNDS_BY_EVENT = Index(
+    "refunds", (("eventId", 1), ("createdAt", -1), ("_id", -1)), "refunds of an event"
+)
+REFUNDS_DUE = Index("refunds", (("dueAt", 1),), "refunds that are due", sparse=True)
+REFUNDS_GIVEN_UP = Index("refunds", (("givenUpAt", 1),), "refunds given up", sparse=True)
 NOTICES_BY_PAYMENT = Index("notices", (("paymentId", 1),), "notices of a payment")
+NOTICES_TO_LOOK_AT = Index(
+    "notices", (("lookAgainAt", 1),), "notices to look at again", sparse=True
+)
+NOTICES_UNKNOWN = Index(
+    "notices",
+    (("outcome", 1),),
+    "notices of unknown payments",
+    only_where={"outcome": "unknown"},
+)
+JOBS_DUE = Index("jobs", (("status", 1), ("leaseUntil", 1)), "jobs to work at")
 
 # --- Records that pass ---------------------------------------------------------------------------
 
@@ -159,10 +177,17 @@ INDEXES: tuple[Index, ...] = (
     ORDERS_WITH_VOID_TICKETS,
     ORDERS_BY_END_OF_PAYMENT,
     PAYMENTS_BY_ORDER,
+    PAYMENTS_TO_LOOK_UP,
+    PAYMENTS_BY_CHARGE,
+    PAYMENTS_UNCERTAIN,
     REFUNDS_BY_PAYMENT,
     REFUNDS_BY_EVENT,
-    REFUNDS_TO_SEND,
+    REFUNDS_DUE,
+    REFUNDS_GIVEN_UP,
     NOTICES_BY_PAYMENT,
+    NOTICES_TO_LOOK_AT,
+    NOTICES_UNKNOWN,
+    JOBS_DUE,
     OUTBOX_BY_AGE,
     NOTICES_BY_AGE,
     SEAT_CHANGES_BY_AGE,

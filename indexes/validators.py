@@ -134,6 +134,7 @@ EVENT = _object(
 # --- Orders and money ----------------------------------------------------------------------------
 
 PAYMENT_STATUSES = ("created", "succeeded", "failed", "uncertain")
+REFUND_KINDS = ("order", "lines", "stray", "second", "outside")
 REFUND_STATUSES = ("created", "sent", "done", "failed")
 ORDER_STATUSES = ("pendingPayment", "confirmed", "expired", "cancelled")
 
@@ -149,6 +150,9 @@ REFUND_SHOWN = _object(
         "status": _one_of(*REFUND_STATUSES),
         "reason": {"bsonType": "string"},
     }
+)
+REFUNDED_LINE = _object(
+    {"seatId": TEXT, "section": TEXT, "amount": COUNT, "freed": {"bsonType": "bool"}}
 )
 HISTORY_ENTRY = _object({"at": INSTANT, "what": TEXT, "by": TEXT, "why": {"bsonType": "string"}})
 ORDER = _object(
@@ -174,7 +178,12 @@ ORDER = _object(
         "expiresAt": INSTANT,
         "history": _list(HISTORY_ENTRY),
     },
-    {"placementKey": TEXT, "confirmedAt": INSTANT, "cancelledAt": INSTANT},
+    {
+        "placementKey": TEXT,
+        "confirmedAt": INSTANT,
+        "cancelledAt": INSTANT,
+        "refundedLines": _list(REFUNDED_LINE),
+    },
     anyOf=[
         {
             "properties": {"status": {"enum": ["confirmed"]}, "tickets": {"minItems": 1}},
@@ -185,7 +194,8 @@ ORDER = _object(
 )
 PAYMENT = _object(
     {
-        "_id": _identifier("pay_"),
+        # Not always ours: a provider may tell of a payment that nobody here began.
+        "_id": TEXT,
         "orderId": _identifier("ord_"),
         "eventId": _identifier("evt_"),
         "fanId": TEXT,
@@ -195,7 +205,15 @@ PAYMENT = _object(
         "status": _one_of(*PAYMENT_STATUSES),
         "createdAt": INSTANT,
     },
-    {"settledAt": INSTANT},
+    {
+        "settledAt": INSTANT,
+        "refunded": COUNT,
+        "lookUpAt": INSTANT,
+        "lookUps": COUNT,
+        "reference": TEXT,
+        "charge": TEXT,
+        "url": TEXT_OR_NULL,
+    },
 )
 REFUND = _object(
     {
@@ -210,18 +228,79 @@ REFUND = _object(
         "reason": {"bsonType": "string"},
         "createdAt": INSTANT,
     },
-    {"doneAt": INSTANT},
+    {
+        "kind": _one_of(*REFUND_KINDS),
+        "doneAt": INSTANT,
+        "dueAt": INSTANT,
+        "givenUpAt": INSTANT,
+        "attempts": COUNT,
+        "round": COUNT,
+        "problem": {"bsonType": "string"},
+        "lines": _list(REFUNDED_LINE, minItems=1),
+    },
+    # Nothing is sent again that was given up; that is for a person.
+    **{"not": {"required": ["dueAt", "givenUpAt"]}},
 )
 NOTICE = _object(
     {
         "_id": TEXT,
         "provider": TEXT,
         "type": TEXT,
-        "paymentId": TEXT,
+        # Empty where a provider names the charge alone.
+        "paymentId": {"bsonType": "string"},
         "amount": COUNT,
         "currency": CURRENCY,
         "outcome": TEXT,
         "receivedAt": INSTANT,
+    },
+    {
+        "orderId": {"bsonType": "string"},
+        "refundId": TEXT,
+        "refundRound": COUNT,
+        "charge": TEXT,
+        "lookAgainAt": INSTANT,
+        "looks": COUNT,
+    },
+)
+JOB = _object(
+    {
+        "_id": TEXT,
+        "kind": _one_of("cancelEvent"),
+        "eventId": _identifier("evt_"),
+        "by": TEXT,
+        "status": _one_of("running", "done", "stuck"),
+        "total": COUNT,
+        "cancelled": COUNT,
+        "refunded": COUNT,
+        "amount": COUNT,
+        "currency": CURRENCY,
+        "failures": _list(_object({"orderId": TEXT, "problem": TEXT}), maxItems=100),
+        "createdAt": INSTANT,
+        "leaseUntil": INSTANT,
+        "fence": COUNT,
+    },
+    {"finishedAt": INSTANT, "place": _object({"at": INSTANT, "id": TEXT}), "fruitless": COUNT},
+)
+SANDBOX_SWITCHES = _object(
+    {"_id": _one_of("switches"), "down": {"bsonType": "bool"}, "copies": AT_LEAST_ONE}
+)
+SANDBOX_PAYMENT = _object(
+    {
+        "_id": TEXT,
+        "status": _one_of("succeeded", "failed", "uncertain"),
+        "amount": COUNT,
+        "currency": CURRENCY,
+        "refunded": COUNT,
+        "refunds": _list(
+            _object(
+                {
+                    "refundId": TEXT,
+                    "round": COUNT,
+                    "amount": COUNT,
+                    "status": _one_of("done", "failed"),
+                }
+            )
+        ),
     }
 )
 
@@ -296,6 +375,9 @@ VALIDATORS: dict[str, Schema] = {
     "payments": PAYMENT,
     "refunds": REFUND,
     "notices": NOTICE,
+    "jobs": JOB,
+    "sandbox_payments": SANDBOX_PAYMENT,
+    "sandbox": SANDBOX_SWITCHES,
     "outbox": MESSAGE,
     "dashboards": DASHBOARD,
     "seat_changes": SEAT_CHANGE,

@@ -25,6 +25,7 @@ SERVICES = {
     "API": ("ticketing.api",),
     "release worker": ("workers", "release"),
     "changes worker": ("workers", "changes"),
+    "payments worker": ("workers", "payments"),
 }
 READY_SECONDS_MAX = 120.0
 _LOOK_SECONDS = 0.1

@@ -15,6 +15,7 @@ from scripts.replica_set import ReplicaSet
 from ticketing import event_setup, events, mongo
 from ticketing.accounts import Caller
 from ticketing.mongo import Client, Database, Document
+from ticketing.providers import Providers
 from ticketing.settings import Settings
 
 ORGANISER = Caller("org_one", "organiser")
@@ -132,6 +133,11 @@ async def put_on_sale(database: Database, **changes: object) -> Sale:
         now=NOW - timedelta(days=2),
     )
     return Sale(await events.publish(database, event["_id"], ORGANISER, NOW - timedelta(days=2)))
+
+
+def providers_of(database: Database, **changes: object) -> Providers:
+    """The payment providers as they are in development; only the sandbox unless changed."""
+    return Providers(replace(Settings.from_environment({}), **changes), database)  # type: ignore[arg-type]
 
 
 async def gather_bounded(count: int, work: object, *, at_once: int = 64) -> list[object]:

@@ -40,6 +40,14 @@ CHANGES: list[Document] = [
                     "updateDescription.updatedFields.status": {"$exists": True},
                 },
                 {"ns.coll": "orders", "operationType": "insert"},
+                {
+                    "ns.coll": "refunds",
+                    "operationType": "insert",
+                    "$or": [
+                        {"fullDocument.lines": {"$exists": True}},
+                        {"fullDocument.status": "done"},
+                    ],
+                },
             ]
         }
     },
@@ -54,6 +62,7 @@ CHANGES: list[Document] = [
             "updateDescription.updatedFields.holdLead": 1,
             "updateDescription.removedFields": 1,
             "fullDocument.status": 1,
+            "fullDocument.lines": 1,
         }
     },
 ]
@@ -236,9 +245,7 @@ async def _tally(
     for change in by_collection["refunds"]:
         refund = changed_refunds.get(change["documentKey"]["_id"])
         if refund is not None and refund["eventId"] in tally:
-            to = change["updateDescription"]["updatedFields"]["status"]
-            if to == "done" and refund["currency"] == layouts[refund["eventId"]].currency:
-                tally[refund["eventId"]].refunds += refund["amount"]
+            _move_refund(tally[refund["eventId"]], layouts[refund["eventId"]], refund, change)
     return tally
 
 
@@ -319,8 +326,29 @@ def _move_order(moves: Moves, layout: _Layout, order: Document, change: Document
         moves.revenue += [
             (layout.names.index(seat["section"]), sign * seat["price"]) for seat in order["seats"]
         ]
+    if sign == -1:
+        # What was refunded line by line has left the revenue before, and after this nothing more
+        # of the order is: so its lines as they are now are those there were.
+        moves.revenue += [
+            (layout.names.index(line["section"]), line["amount"])
+            for line in order.get("refundedLines", [])
+        ]
     if sign == 1:
         moves.sales.append(_sale(order))
+
+
+def _move_refund(moves: Moves, layout: _Layout, refund: Document, change: Document) -> None:
+    if change["operationType"] == "insert":
+        before, after = None, change["fullDocument"]["status"]
+        moves.revenue += [
+            (layout.names.index(line["section"]), -line["amount"])
+            for line in change["fullDocument"].get("lines", [])
+        ]
+    else:
+        fields = change["updateDescription"]["updatedFields"]
+        before, after = fields.get("from"), fields["status"]
+    if refund["currency"] == layout.currency:
+        moves.refunds += ((after == "done") - (before == "done")) * refund["amount"]
 
 
 def _sale(order: Document) -> Document:
@@ -424,8 +452,25 @@ async def recount(
         ],
         moment,
     ):
-        by_section[group["_id"]]["revenue"] = group["revenue"]
+        by_section[group["_id"]]["revenue"] += group["revenue"]
         fresh["revenue"] += group["revenue"]
+    for group in await mongo.aggregate_at(
+        database,
+        "orders",
+        [
+            {"$match": {"eventId": event["_id"], "status": "confirmed"}},
+            {"$unwind": "$refundedLines"},
+            {
+                "$group": {
+                    "_id": "$refundedLines.section",
+                    "amount": {"$sum": "$refundedLines.amount"},
+                }
+            },
+        ],
+        moment,
+    ):
+        by_section[group["_id"]]["revenue"] -= group["amount"]
+        fresh["revenue"] -= group["amount"]
     for group in await mongo.aggregate_at(
         database,
         "refunds",

@@ -21,7 +21,7 @@ from ticketing.accounts import Caller
 from ticketing.clock import rfc3339, to_millisecond
 from ticketing.errors import Invalid, NotFound, Refusal
 from ticketing.money import CURRENCIES, PRICE_MAX
-from ticketing.mongo import Database, Document
+from ticketing.mongo import Database, Document, Session
 from ticketing.pages import Page
 
 SEATS_PER_EVENT_MAX = 80_000
@@ -497,7 +497,9 @@ async def publish(database: Database, event_id: str, caller: Caller, now: dateti
     return event
 
 
-async def cancel(database: Database, event_id: str, now: datetime) -> bool:
+async def cancel(
+    database: Database, event_id: str, now: datetime, *, session: Session | None = None
+) -> bool:
     """Take an event off sale for good. True when this call did it.
 
     Holds and orders that wait for payment are refused from now on; a payment that still comes in
@@ -506,6 +508,7 @@ async def cancel(database: Database, event_id: str, now: datetime) -> bool:
     result = await database.events.update_one(
         {"_id": event_id, "status": {"$in": ["draft", "published"]}},
         {"$set": {"status": "cancelled", "cancelledAt": now}},
+        session=session,
     )
     return result.modified_count == 1
 

@@ -11,8 +11,8 @@ import icalendar
 from ticketing import accounts, orders
 from ticketing.errors import NotFound
 from ticketing.mongo import Database, Document
-from ticketing.orders import OrderState
 from ticketing.printing import Sheets, Ticket
+from ticketing.states import OrderState
 from ticketing.ticket_codes import Admission, Signer
 
 PRODUCT = "-//Ticketing//Tickets//EN"

@@ -7,6 +7,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from bson.timestamp import Timestamp
@@ -15,6 +16,8 @@ from ticketing import clock, dashboards, holds, mongo, seats
 from ticketing.mongo import Database, Document
 
 FINDINGS_PER_EVENT_MAX = 20
+ATTENTION_MAX = 50
+UNCERTAIN_FOR = timedelta(hours=1)
 COUNTERS_WAIT_SECONDS_MAX = 10.0
 COUNTERS_POLL_SECONDS = 0.2
 # What a dashboard shares with a recount. Tallies of holds have no second source.
@@ -77,13 +80,28 @@ async def check_event(database: Database, event: Document, moment: Timestamp) ->
                     "payment.status": 1,
                     "tickets": 1,
                     "holdId": 1,
+                    "refundedLines": 1,
                 }
             },
         ],
         moment,
     )
+    mine = {"$match": {"eventId": event["_id"]}}
+    fields: Document = {"status": 1, "total": 1, "payment": 1, "refunds": 1}
+    all_orders = await mongo.aggregate_at(database, "orders", [mine, {"$project": fields}], moment)
+    payments = await mongo.aggregate_at(
+        database,
+        "payments",
+        [
+            {"$match": {"orderId": {"$in": [order["_id"] for order in all_orders]}}},
+            {"$project": {"status": 1, "amount": 1}},
+        ],
+        moment,
+    )
+    refunds = await mongo.aggregate_at(database, "refunds", [mine], moment)
     found = [
         *_seat_findings(kept),
+        *_money_findings(all_orders, payments, refunds),
         *_sale_findings(kept, confirmed),
         *_order_findings(confirmed),
         *_limit_findings(kept, event["maxSeatsPerFan"]),
@@ -106,22 +124,28 @@ def _seat_findings(kept: list[Document]) -> Iterator[Finding]:
 
 def _sale_findings(kept: list[Document], confirmed: list[Document]) -> Iterator[Finding]:
     sold_to = {seat["_id"]: seat.get("orderId") for seat in kept if seat["status"] == "sold"}
-    listed = Counter(seat["seatId"] for order in confirmed for seat in order["seats"])
+    listed = Counter(seat_id for order in confirmed for seat_id in _kept_seats(order))
     for seat_id, count in listed.items():
         if count > 1:
             yield Finding("a seat is in one confirmed order", f"{seat_id} is in {count}")
     for order in confirmed:
-        for seat in order["seats"]:
-            if sold_to.get(seat["seatId"]) != order["_id"]:
+        for seat_id in _kept_seats(order):
+            if sold_to.get(seat_id) != order["_id"]:
                 yield Finding(
-                    "a confirmed order's seats are sold to it", f"{order['_id']}: {seat['seatId']}"
+                    "a confirmed order's seats are sold to it", f"{order['_id']}: {seat_id}"
                 )
-    owned = {(seat["seatId"], order["_id"]) for order in confirmed for seat in order["seats"]}
+    owned = {(seat_id, order["_id"]) for order in confirmed for seat_id in _kept_seats(order)}
     for seat_id, order_id in sold_to.items():
         if (seat_id, order_id) not in owned:
             yield Finding(
                 "a sold seat is in the confirmed order it names", f"{seat_id}: {order_id}"
             )
+
+
+def _kept_seats(order: Document) -> list[str]:
+    """The seats of a confirmed order that were not given back one by one."""
+    freed = {line["seatId"] for line in order.get("refundedLines", []) if line["freed"]}
+    return [seat["seatId"] for seat in order["seats"] if seat["seatId"] not in freed]
 
 
 def _limit_findings(kept: list[Document], limit: int) -> Iterator[Finding]:
@@ -146,6 +170,83 @@ def _order_findings(confirmed: list[Document]) -> Iterator[Finding]:
             s["seatId"] for s in order["seats"]
         ]:
             yield Finding("a confirmed order has a ticket a seat", order["_id"])
+        valid = [t["seatId"] for t in order["tickets"] if t["status"] == "valid"]
+        if valid != _kept_seats(order):
+            yield Finding("a ticket is valid while its seat is sold", order["_id"])
+
+
+def _money_findings(
+    all_orders: list[Document], payments: list[Document], refunds: list[Document]
+) -> Iterator[Finding]:
+    given: Counter[str] = Counter()
+    shown = {
+        (order["_id"], refund["refundId"]): refund["status"]
+        for order in all_orders
+        for refund in order["refunds"]
+    }
+    for refund in refunds:
+        # A stray charge goes back as it came and is no part of what was asked for.
+        if refund.get("kind") != "stray":
+            given[refund["paymentId"]] += refund["amount"]
+        if shown.get((refund["orderId"], refund["_id"])) != refund["status"]:
+            yield Finding("an order shows its refunds as they are", refund["_id"])
+    known = {payment["_id"]: payment for payment in payments}
+    for payment_id, amount in given.items():
+        payment = known.get(payment_id)
+        if payment is None or amount > payment["amount"]:
+            yield Finding("no more goes back than was paid", f"{payment_id}: {amount}")
+    for order in all_orders:
+        payment = order.get("payment") or {}
+        stored = known.get(payment.get("paymentId", ""))
+        if stored is not None and stored["status"] != payment["status"]:
+            yield Finding("an order shows its payment as it is", order["_id"])
+        # Whatever was paid for an order that is over has gone back or is on its way.
+        if (
+            order["status"] in ("cancelled", "expired")
+            and payment.get("status") == "succeeded"
+            and given[payment["paymentId"]] < order["total"]
+        ):
+            yield Finding("what was paid for an order that is over goes back", order["_id"])
+
+
+# --- For a person --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Something that breaks no rule but waits for a person, and where."""
+
+    what: str
+    detail: str
+
+
+async def attention(database: Database, now: datetime) -> list[Attention]:
+    """What a person should look at: up to ATTENTION_MAX of each kind."""
+    unknown = database.notices.find({"outcome": "unknown"}).limit(ATTENTION_MAX)
+    seen = [
+        Attention(
+            "a notice of an unknown payment",
+            f"{notice['_id']}: {notice['type']}, {notice['amount']} {notice['currency']}",
+        )
+        for notice in await unknown.to_list(ATTENTION_MAX)
+    ]
+    given_up = database.refunds.find({"givenUpAt": {"$exists": True}}).limit(ATTENTION_MAX)
+    seen += [
+        Attention("a refund that was given up", f"{refund['_id']}: {refund.get('problem', '')}")
+        for refund in await given_up.to_list(ATTENTION_MAX)
+    ]
+    undecided = database.payments.find({"status": "uncertain"}).limit(ATTENTION_MAX)
+    seen += [
+        Attention("a payment that stays uncertain", payment["_id"])
+        for payment in await undecided.to_list(ATTENTION_MAX)
+        if now - payment["settledAt"] > UNCERTAIN_FOR
+    ]
+    stuck = database.jobs.find({"status": "stuck"}).limit(ATTENTION_MAX)
+    seen += [
+        Attention("an event with orders that can't be cancelled", job["eventId"])
+        for job in await stuck.to_list(ATTENTION_MAX)
+    ]
+    return seen
 
 
 async def _check_counters(database: Database, event: Document) -> list[Finding]:

@@ -1,11 +1,9 @@
 """An order is a fan's purchase: a copy of the event and of its seats at the price of that moment.
 
-    pendingPayment → confirmed → cancelled
-    pendingPayment → expired | cancelled
-    expired → confirmed            (a payment that came late and found all its seats still free)
-
-Every change names the state it expects. `from` is the state before, so that a change-stream record
-alone tells which counters move. Tickets are inside the order: "my tickets" is one read.
+Its states are in `states.ORDER`. Every change names the state it expects. `from` is the state
+before, so that a change-stream record alone tells which counters move. Tickets are inside the
+order: "my tickets" is one read. `seats` never changes; `refundedLines` tells which of them were
+refunded one by one, and whether they were `freed`.
 """
 
 import asyncio
@@ -17,7 +15,7 @@ from typing import Any
 from pymongo import UpdateOne
 from pymongo.errors import BulkWriteError
 
-from ticketing import events, gateway, holds, identifiers, pages, seats
+from ticketing import events, gateway, holds, identifiers, pages, payments, seats, states
 from ticketing.errors import IdempotencyKeyReused, NotFound, Refusal
 from ticketing.holds import HoldExpired
 from ticketing.mongo import Database, Document, Session
@@ -26,20 +24,7 @@ from ticketing.pages import Page
 STATUSES = ("pendingPayment", "confirmed", "expired", "cancelled")
 EXPIRED_PER_SWEEP_MAX = 1_000
 ORDERS_PER_HOLD_READ_MAX = 20
-
-
-class OrderState(Refusal):
-    """That change is not allowed from the order's state."""
-
-    slug = "order-state"
-    title = "Order state"
-
-    def __init__(self, state: str, detail: str) -> None:
-        super().__init__(detail)
-        self.state = state
-
-    def members(self) -> dict[str, Any]:
-        return {"state": self.state}
+HISTORY_MAX = 50
 
 
 @dataclass(frozen=True)
@@ -49,6 +34,7 @@ class OrderRequest:
     fan_id: str
     hold_id: str
     key: str | None = None
+    provider: str = gateway.SANDBOX
 
     @property
     def placement_key(self) -> str | None:
@@ -66,14 +52,16 @@ def change(
 ) -> UpdateOne:
     """The write that moves an order, as it was read, to another state and keeps its history.
 
-    It matches only while the order is still in the state that was read.
+    It matches only while the order is still in the state that was read. Raises OrderState for a
+    change that is not allowed.
     """
+    states.check(states.ORDER, order["status"], to)
     entry = {"at": now, "what": to, "by": by, "why": why}
     return UpdateOne(
         {"_id": order["_id"], "status": order["status"]},
         {
             "$set": {"status": to, "from": order["status"], **(also or {})},
-            "$push": {"history": {"$each": [entry], "$slice": -50}},
+            "$push": {"history": {"$each": [entry], "$slice": -HISTORY_MAX}},
         },
     )
 
@@ -150,7 +138,15 @@ def _new_order(
     request: OrderRequest, show: Document, mine: list[Document], now: datetime
 ) -> Document:
     total = sum(seat["price"] for seat in mine)
-    payment = {"paymentId": identifiers.fresh("pay"), "status": "created"} if total else None
+    payment = (
+        {
+            "paymentId": identifiers.fresh("pay"),
+            "status": "created",
+            "provider": request.provider,
+        }
+        if total
+        else None
+    )
     order: Document = {
         "_id": identifiers.fresh("ord"),
         "reference": identifiers.reference(),
@@ -206,25 +202,11 @@ async def _insert(database: Database, orders: dict[int, Document]) -> dict[int, 
 
 async def _insert_payments(database: Database, orders: Iterable[Document]) -> None:
     """Insert the payments of these orders; one that is there already is left alone."""
-    payments = [
-        {
-            "_id": order["payment"]["paymentId"],
-            "orderId": order["_id"],
-            "eventId": order["eventId"],
-            "fanId": order["fanId"],
-            "provider": gateway.SANDBOX,
-            "amount": order["total"],
-            "currency": order["currency"],
-            "status": "created",
-            "createdAt": order["createdAt"],
-        }
-        for order in orders
-        if order["payment"]
-    ]
-    if not payments:
+    documents = [payments.new(order) for order in orders if order["payment"]]
+    if not documents:
         return
     try:
-        await database.payments.insert_many(payments, ordered=False)
+        await database.payments.insert_many(documents, ordered=False)
     except BulkWriteError as error:
         seats.duplicates_of(error)
 
@@ -339,6 +321,22 @@ async def expire_for_hold(database: Database, hold_id: str, now: datetime) -> in
     waiting = database.orders.find({"holdId": hold_id, "status": "pendingPayment"}, {"status": 1})
     found = await waiting.to_list(ORDERS_PER_HOLD_READ_MAX)
     return await expire(database, found, "its hold was released", now)
+
+
+def history(order_id: str, what: str, *, why: str, by: str, now: datetime) -> UpdateOne:
+    """The write that keeps in an order's history what changed it without moving it on."""
+    entry = {"at": now, "what": what, "by": by, "why": why}
+    return UpdateOne(
+        {"_id": order_id}, {"$push": {"history": {"$each": [entry], "$slice": -HISTORY_MAX}}}
+    )
+
+
+async def by_ids(
+    database: Database, order_ids: Sequence[str], session: Session | None = None
+) -> dict[str, Document]:
+    """These orders by their ids; unknown ones are left out."""
+    found = database.orders.find({"_id": {"$in": list(order_ids)}}, session=session)
+    return {order["_id"]: order for order in await found.to_list(len(order_ids))}
 
 
 async def by_payment(

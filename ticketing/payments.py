@@ -1,16 +1,20 @@
-"""A payment is an attempt to collect an order's total.
+"""A payment is an attempt to collect an order's total. Its states are in `states.PAYMENT`.
 
-created → failed → succeeded        (a declined fan may try again)
-created → succeeded                 (for good: a `failed` that arrives later changes nothing)
+`refunded` is how much of it has been given back or is on its way, so that a refund is one
+compare-and-set away from being too much. `lookUpAt` is when the provider is to be asked about it
+if no notice has come by then; without it nobody asks.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from pymongo import UpdateOne
 
+from ticketing import gateway, states
 from ticketing.errors import NotFound
 from ticketing.mongo import Database, Document
+
+LOOK_UP_AFTER = timedelta(seconds=60)
 
 
 async def find(database: Database, payment_id: str) -> Document:
@@ -21,22 +25,96 @@ async def find(database: Database, payment_id: str) -> Document:
     return payment
 
 
-def settle(order: Document, status: str, now: datetime) -> UpdateOne:
-    """The write that records what became of an order's payment; success is never taken back.
-
-    It makes the payment where a crash after the order's insert left none.
-    """
-    made: dict[str, Any] = {
+def _unsettled(order: Document) -> Document:
+    """The payment of an order, without identity and status."""
+    return {
         "orderId": order["_id"],
         "eventId": order["eventId"],
         "fanId": order["fanId"],
-        "provider": "sandbox",
+        "provider": order["payment"].get("provider", gateway.SANDBOX),
         "amount": order["total"],
         "currency": order["currency"],
         "createdAt": order["createdAt"],
     }
+
+
+def new(order: Document) -> Document:
+    """The payment to insert for an order that has one."""
+    return {
+        "_id": order["payment"]["paymentId"],
+        **_unsettled(order),
+        "status": "created",
+        "lookUpAt": order["createdAt"] + LOOK_UP_AFTER,
+    }
+
+
+def unasked(order: Document, notice: gateway.Notice, now: datetime) -> Document:
+    """A payment that nobody asked for, though it names an order: all of it goes back."""
+    return {
+        "_id": notice.payment_id,
+        "orderId": order["_id"],
+        "eventId": order["eventId"],
+        "fanId": order["fanId"],
+        "provider": notice.provider,
+        "amount": notice.amount,
+        "currency": notice.currency,
+        "status": "succeeded",
+        "createdAt": now,
+        "settledAt": now,
+        "refunded": notice.amount,
+        **({"charge": notice.charge} if notice.charge else {}),
+    }
+
+
+def settle(
+    order: Document, status: str, now: datetime, *, refunded: int = 0, charge: str = ""
+) -> UpdateOne:
+    """The write that records what became of an order's payment, from a state that allows it.
+
+    It makes the payment where a crash after the order's insert left none. A payment in another
+    state is an error of the write, which nothing comes of: the upsert finds the id taken.
+    """
+    changes: Document = {"status": status, "settledAt": now}
+    if charge:
+        changes["charge"] = charge
+    update: Document = {"$set": changes, "$setOnInsert": _unsettled(order)}
+    if status == "succeeded":
+        update["$unset"] = {"lookUpAt": ""}
+    if refunded:
+        update["$inc"] = {"refunded": refunded}
     return UpdateOne(
-        {"_id": order["payment"]["paymentId"]},
-        {"$set": {"status": status, "settledAt": now}, "$setOnInsert": made},
+        {
+            "_id": order["payment"]["paymentId"],
+            "status": {"$in": states.befores(states.PAYMENT, status)},
+        },
+        update,
         upsert=True,
     )
+
+
+def give_back(payment_id: str, paid: int, amount: int) -> UpdateOne:
+    """The write that sets aside so much of a payment for a refund; never more than was paid.
+
+    It matches nothing where that would be too much, whoever else gives back at the same time.
+    """
+    return UpdateOne(
+        {
+            "_id": payment_id,
+            "status": "succeeded",
+            "$or": [{"refunded": {"$lte": paid - amount}}, {"refunded": {"$exists": False}}],
+        },
+        {"$inc": {"refunded": amount}},
+    )
+
+
+def given_back_outside(payment_id: str, amount: int) -> UpdateOne:
+    """The write that counts a refund somebody made at the provider's own site: it is a fact."""
+    return UpdateOne({"_id": payment_id}, {"$inc": {"refunded": amount}})
+
+
+async def started(
+    database: Database, payment_id: str, begun: gateway.Started, provider: str
+) -> None:
+    """Remember where the provider lets the fan pay, and by what name it knows the payment."""
+    kept: dict[str, Any] = {"provider": provider, "reference": begun.reference, "url": begun.url}
+    await database.payments.update_one({"_id": payment_id}, {"$set": kept})

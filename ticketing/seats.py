@@ -270,10 +270,18 @@ def sale(order_id: str, seat: Document) -> UpdateOne:
     )
 
 
-async def give_back(database: Database, order_id: str, session: Session) -> int:
-    """sold → available for all seats of an order, in the transaction that cancels it."""
+async def give_back(
+    database: Database, order_id: str, session: Session, *, among: Iterable[str] | None = None
+) -> int:
+    """sold → available for an order's seats, in the transaction that cancels it.
+
+    All of them, or only those `among` the given.
+    """
+    mine: Document = {"orderId": order_id, "status": "sold"}
+    if among is not None:
+        mine["_id"] = {"$in": list(among)}
     result = await database.seats.update_many(
-        {"orderId": order_id, "status": "sold"},
+        mine,
         {
             "$set": {"status": "available", "from": "sold", "cause": "cancelled"},
             "$unset": {"holdId": "", "orderId": ""},

@@ -20,6 +20,7 @@ _CHOICES = {
     "mode": ("development", "production"),
     "mongo_driver": ("pymongo", "motor"),
     "sandbox_payments": ("", "on", "off"),
+    "payment_provider": ("sandbox", "stripe"),
 }
 
 
@@ -46,6 +47,11 @@ class Settings:
     ticket_former_keys: str = ""
     fonts: str = "/usr/share/fonts"
     sandbox_payments: str = ""
+    payment_provider: str = "sandbox"
+    stripe_secret_key: str = ""
+    stripe_webhook_secret: str = ""
+    stripe_api_base: str = "https://api.stripe.com"
+    provider_seconds_max: float = 5.0
     hold_seconds: int = 600
     release_interval_seconds: float = 1.0
 
@@ -70,12 +76,8 @@ def _checked(settings: Settings) -> Settings:
         if getattr(settings, name) not in choices:
             named = " or ".join(choice for choice in choices if choice)
             raise SettingsError(f"TICKETING_{name.upper()} must be {named}.")
-    if not 0 < settings.port < 65536:
-        raise SettingsError("TICKETING_PORT must be a port number from 1 to 65535.")
-    if not 1 <= settings.hold_seconds <= 86_400:
-        raise SettingsError("TICKETING_HOLD_SECONDS must be from 1 to 86400.")
-    if not 0.05 <= settings.release_interval_seconds <= 60:
-        raise SettingsError("TICKETING_RELEASE_INTERVAL_SECONDS must be from 0.05 to 60.")
+    _check_ranges(settings)
+    _check_provider(settings)
     completed = {
         # The sandbox takes no money: in production somebody must have asked for it.
         "sandbox_payments": settings.sandbox_payments
@@ -101,6 +103,24 @@ def _checked(settings: Settings) -> Settings:
     ticket_key(settings)
     former_ticket_keys(settings)
     return settings
+
+
+def _check_ranges(settings: Settings) -> None:
+    if not 0 < settings.port < 65536:
+        raise SettingsError("TICKETING_PORT must be a port number from 1 to 65535.")
+    if not 1 <= settings.hold_seconds <= 86_400:
+        raise SettingsError("TICKETING_HOLD_SECONDS must be from 1 to 86400.")
+    if not 0.05 <= settings.release_interval_seconds <= 60:
+        raise SettingsError("TICKETING_RELEASE_INTERVAL_SECONDS must be from 0.05 to 60.")
+    if not 0.05 <= settings.provider_seconds_max <= 30:
+        raise SettingsError("TICKETING_PROVIDER_SECONDS_MAX must be from 0.05 to 30.")
+
+
+def _check_provider(settings: Settings) -> None:
+    if settings.payment_provider == "stripe" and not settings.stripe_secret_key:
+        raise SettingsError("TICKETING_STRIPE_SECRET_KEY is not set: stripe needs it.")
+    if settings.stripe_secret_key and not settings.stripe_webhook_secret:
+        raise SettingsError("TICKETING_STRIPE_WEBHOOK_SECRET is not set: stripe needs it.")
 
 
 def webhook_key(settings: Settings) -> bytes:

@@ -11,7 +11,7 @@ from datetime import datetime
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from pymongo.errors import PyMongoError
 
-from ticketing import clock, event_setup, events, mongo, orders, refunds, seats
+from ticketing import clock, event_setup, events, mongo, orders, seats
 from ticketing.mongo import Database
 from ticketing.settings import Settings
 
@@ -59,7 +59,6 @@ async def run(settings: Settings, stopping: asyncio.Event) -> None:
         released, expired = await sweep(client.database, clock.now())
         if released or expired:
             log.info("Released %d seats and expired %d orders.", released, expired)
-        await refunds.send_due(client.database, clock.now())
 
     async def housekeeping() -> None:
         await events.end_past(client.database, clock.now())

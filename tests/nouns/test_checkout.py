@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from pymongo.errors import PyMongoError
 
-from tests.conftest import NOW, Sale, put_on_sale
+from tests.conftest import NOW, Sale, providers_of, put_on_sale
 from ticketing import (
     checkout,
     events,
@@ -23,7 +23,8 @@ from ticketing.errors import IdempotencyKeyReused, NotFound, Refusal
 from ticketing.gateway import Notice
 from ticketing.holds import Hold, HoldExpired, HoldRequest
 from ticketing.mongo import Client, Database, Document
-from ticketing.orders import OrderRequest, OrderState
+from ticketing.orders import OrderRequest
+from ticketing.states import OrderState
 
 LATER = NOW + timedelta(seconds=601)
 
@@ -176,7 +177,7 @@ async def test_another_amount_or_currency_confirms_nothing_and_is_refunded(
     sale = await put_on_sale(database)
     placed = await ordered(database, sale, "fan_a", 1)
     assert await receive(database, notice(placed, **changed)) == ["refunded"]
-    assert await refunds.send_due(database, NOW) == 1
+    assert await refunds.send_due(database, providers_of(database), NOW) == 1
     after = await current(database, placed)
     assert after["status"] == "pendingPayment"
     (refund,) = after["refunds"]
@@ -273,7 +274,7 @@ async def test_cancelling_frees_the_seats_voids_the_tickets_and_refunds(either: 
     assert cancelled["status"] == "cancelled"
     assert {ticket["status"] for ticket in cancelled["tickets"]} == {"void"}
     assert cancelled["refunds"][0]["status"] == "created"
-    await refunds.send_due(either, NOW)
+    await refunds.send_due(either, providers_of(either), NOW)
     assert (await current(either, placed))["refunds"][0]["status"] == "done"
     assert (await tickets.listing(either, "fan_a", now=NOW, limit=20)).items == []
     await hold_seats(either, sale, "fan_b", 1, 2)

@@ -11,11 +11,12 @@ import pytest
 from tests.conftest import NOW, gather_bounded, put_on_sale
 from tests.nouns.test_checkout import current, notice, ordered, receive
 from tests.workers.test_changes import started, worker
-from ticketing import checkout, events, holds, invariants, mongo, orders, seats
+from ticketing import checkout, events, holds, invariants, mongo, seats
 from ticketing.holds import Hold, HoldRequest, LimitExceeded, NotEnoughSeats, SeatsUnavailable
 from ticketing.mongo import Database
 from ticketing.orders import OrderRequest
 from ticketing.settings import Settings
+from ticketing.states import OrderState
 from workers import release
 
 LATER = NOW + timedelta(seconds=601)
@@ -235,7 +236,7 @@ async def test_cancelling_twice_at_once_refunds_once(database: Database) -> None
     outcomes = await gather_bounded(
         8, lambda _: checkout.cancel(database, placed["_id"], "fan_a", now=NOW)
     )
-    assert sum(isinstance(outcome, orders.OrderState) for outcome in outcomes) == 7
+    assert sum(isinstance(outcome, OrderState) for outcome in outcomes) == 7
     assert len((await current(database, placed))["refunds"]) == 1
     assert await seats.lapse_overdue(database, LATER) == 0
     await sound(database)

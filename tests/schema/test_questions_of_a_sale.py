@@ -10,17 +10,21 @@ from datetime import timedelta
 import pytest
 
 import indexes
-from tests.conftest import NOW, ORGANISER, Sale, put_on_sale
+from tests.conftest import NOW, ORGANISER, Sale, providers_of, put_on_sale
 from tests.schema.conftest import Database as SyncDatabase
 from ticketing import (
     accounts,
+    cancellations,
     checkout,
     events,
     holds,
+    invariants,
     mongo,
     orders,
     payments,
+    refunds,
     seats,
+    settling,
     tickets,
 )
 from ticketing.gateway import Notice
@@ -118,7 +122,14 @@ async def test_no_question_of_a_sale_reads_a_whole_collection_or_sorts_in_memory
     await buy(profiled, sale)
     await look(profiled, sale)
     await release.sweep(profiled, AN_HOUR_LATER)
-    await release.refunds.send_due(profiled, AN_HOUR_LATER)
+    await cancellations.begin(profiled, sale.event_id, ORGANISER, AN_HOUR_LATER)
+    await cancellations.run_due(profiled, AN_HOUR_LATER)
+    await cancellations.run_due(profiled, AN_HOUR_LATER + timedelta(minutes=1))
+    await refunds.listing(profiled, sale.event_id, limit=1)
+    await refunds.send_due(profiled, providers_of(profiled), AN_HOUR_LATER)
+    await settling.look_up_due(profiled, providers_of(profiled), AN_HOUR_LATER)
+    await checkout.look_again(profiled, AN_HOUR_LATER)
+    await invariants.attention(profiled, AN_HOUR_LATER)
     await events.end_past(profiled, NOW + timedelta(days=40))
     bare.command("profile", 0)
     asked = list(bare["system.profile"].find({"planSummary": {"$exists": True}}))

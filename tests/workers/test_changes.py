@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.conftest import NOW, Sale, put_on_sale
+from tests.conftest import NOW, Sale, providers_of, put_on_sale
 from tests.nouns.test_checkout import hold_seats, notice, ordered
 from ticketing import checkout, clock, dashboards, events, holds, invariants, mongo, refunds
 from ticketing.holds import Hold, HoldRequest
@@ -69,7 +69,7 @@ async def test_the_counters_follow_a_sale_of_every_kind(
         cancelled = await ordered(either, sale, "fan_b", 3, 4)
         await checkout.receive(either, [notice(cancelled)], now=NOW)
         await checkout.cancel(either, cancelled["_id"], "fan_b", now=NOW)
-        await refunds.send_due(either, NOW)
+        await refunds.send_due(either, providers_of(either), NOW)
         await ordered(either, sale, "fan_c", 5, 6)  # Will lapse with its order.
         released = await hold_seats(either, sale, "fan_d", 7)
         await checkout.release_hold(either, released.hold_id, "fan_d", now=NOW)

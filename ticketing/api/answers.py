@@ -557,6 +557,104 @@ def sales(document: Document) -> Sales:
     )
 
 
+# --- Refunds and cancelled events ---------------------------------------------------------------
+
+
+class EventRefund(Answer, frozen=True):
+    """A refund as the organiser sees it; `givenUp` waits for a person, `problem` says why."""
+
+    refund_id: str
+    order_id: str
+    payment_id: str
+    kind: Literal["order", "lines", "stray", "second", "outside"]
+    amount: int
+    currency: str
+    status: Literal["created", "sent", "done", "failed"]
+    reason: str
+    attempts: int
+    given_up: bool
+    problem: str | None
+    created_at: Instant
+
+
+class RefundPage(Answer, frozen=True):
+    """A page of refunds."""
+
+    items: list[EventRefund]
+    next_cursor: str | None
+
+
+class RefundCounts(Answer, frozen=True):
+    """How many refunds are in each state."""
+
+    created: int
+    sent: int
+    done: int
+    failed: int
+
+
+class CancellationFailure(Answer, frozen=True):
+    """An order that could not be cancelled."""
+
+    order_id: str
+    problem: str
+
+
+class Cancellation(Answer, frozen=True):
+    """How far the cancellation of an event is.
+
+    `orders` is how many there were when it was called off, `cancelled` how many are by now.
+    """
+
+    event_id: str
+    status: Literal["running", "done", "stuck"]
+    orders: int
+    cancelled: int
+    refunded: Money
+    refunds: RefundCounts
+    failures: list[CancellationFailure]
+    created_at: Instant
+    finished_at: Instant | None
+
+
+def event_refund(document: Document) -> EventRefund:
+    """A refund as the organiser sees it."""
+    return EventRefund(
+        document["_id"],
+        document["orderId"],
+        document["paymentId"],
+        document["kind"],
+        document["amount"],
+        document["currency"],
+        document["status"],
+        document["reason"],
+        document["attempts"],
+        "givenUpAt" in document,
+        document.get("problem"),
+        rfc3339(document["createdAt"]),
+    )
+
+
+def refund_page(page: DomainPage) -> RefundPage:
+    """A page of refunds."""
+    return RefundPage([event_refund(item) for item in page.items], page.next_cursor)
+
+
+def cancellation(job: Document, counts: dict[str, int]) -> Cancellation:
+    """How far the cancellation of an event is."""
+    return Cancellation(
+        job["eventId"],
+        job["status"],
+        job["total"],
+        job["cancelled"],
+        Money(job["amount"], job["currency"]),
+        RefundCounts(**counts),
+        [CancellationFailure(one["orderId"], one["problem"]) for one in job["failures"]],
+        rfc3339(job["createdAt"]),
+        rfc3339(job["finishedAt"]) if "finishedAt" in job else None,
+    )
+
+
 # --- Payments ---------------------------------------------------------------------------------
 
 

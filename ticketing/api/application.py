@@ -21,6 +21,7 @@ from ticketing.api import (
     provider,
     public,
     sandbox,
+    starting,
 )
 from ticketing.api.deliveries import Deliveries
 from ticketing.api.replies import Reply
@@ -83,12 +84,13 @@ def create_application(
             fan.router,
             organiser.router,
             provider.router,
-            *([sandbox.router] if chosen.sandbox_payments == "on" else []),
+            *([sandbox.router, sandbox.switches_router] if chosen.sandbox_payments == "on" else []),
             health.router,
             live.watch_dashboard,
             live.watch_seats,
             openapi.get_description,
             *web.route_handlers,
+            web.payment_page if chosen.payment_provider == "sandbox" else starting.go_and_pay,
         ],
         lifespan=[serving],
         exception_handlers=problems.HANDLERS,

@@ -18,14 +18,16 @@ from litestar.openapi.spec import (
     Schema,
 )
 
-from ticketing import events, holds
+from ticketing import checkout, events, holds
 from ticketing.errors import Invalid
 from ticketing.holds import SEATS_PER_HOLD_MAX
+from ticketing.sandbox import Switches
 
 BODY_BYTES_MAX = 64 * 1024
 # 80,000 seats with labels of their own, written out, are about 3 MB; labels of 40 letters 16 MB.
 EVENT_BYTES_MAX = 16 * 1024 * 1024
 NAME_LENGTH_MAX = 200
+REASON_LENGTH_MAX = 200
 EMAIL_LENGTH_MAX = 254
 IDEMPOTENCY_KEY_LENGTH_MAX = 255
 REFERENCE_PREFIX = "#/components/schemas/"
@@ -52,6 +54,14 @@ class OrderForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """The hold to be turned into an order."""
 
     hold_id: str
+
+
+class RefundForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """The seats whose money goes back; with `keepSeats` they stay the fan's."""
+
+    seat_ids: list[str]
+    keep_seats: bool = False
+    reason: str = "some seats were cancelled"
 
 
 class ProfileForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -118,6 +128,23 @@ def _seat_ids(form: HoldForm, seat_ids: list[str]) -> tuple[str, ...]:
     return tuple(seat_ids)
 
 
+def line_refund(form: RefundForm, **rest: Any) -> checkout.LineRefund:
+    """What is asked of the domain by this form; raises Invalid."""
+    faults = []
+    if not 1 <= len(form.seat_ids) <= SEATS_PER_HOLD_MAX:
+        faults.append(("seatIds", f"must have 1 to {SEATS_PER_HOLD_MAX} seats"))
+    elif len(set(form.seat_ids)) < len(form.seat_ids):
+        faults.append(("seatIds", "must not have a seat twice"))
+    reason = events.label(form.reason)
+    if fault := events.text_fault(reason, REASON_LENGTH_MAX):
+        faults.append(("reason", fault))
+    if faults:
+        raise Invalid(faults)
+    return checkout.LineRefund(
+        seat_ids=tuple(form.seat_ids), reason=reason, frees=not form.keep_seats, **rest
+    )
+
+
 def profile(form: ProfileForm) -> tuple[str, str]:
     """The trimmed name and address; raises Invalid."""
     name, email = form.name.strip(), form.email.strip()
@@ -165,7 +192,7 @@ def _fault(text: str) -> tuple[str, str]:
 
 # --- Describing bodies --------------------------------------------------------------------------
 
-_FORMS = (events.NewEvent, HoldForm, OrderForm, ProfileForm)
+_FORMS = (events.NewEvent, HoldForm, OrderForm, ProfileForm, RefundForm, Switches)
 
 
 def described_by(form: type[msgspec.Struct], *, keyed: bool = False) -> type[Operation]:

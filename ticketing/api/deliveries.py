@@ -18,6 +18,7 @@ from ticketing import clock, gateway, identifiers
 from ticketing.api import problems
 from ticketing.clock import rfc3339
 from ticketing.mongo import Document
+from ticketing.sandbox import Switches
 from ticketing.settings import Settings, webhook_key
 from ticketing.tasks import end
 
@@ -49,22 +50,39 @@ class Deliveries:
 
     async def deliver(self, notice: Notice) -> bool:
         """Begin delivering; true when the first attempt was acknowledged within a few seconds."""
-        if len(self._pending) >= PENDING_MAX:
-            raise problems.Unavailable("Too many notices are waiting to be delivered.")
-        acknowledged = asyncio.Event()
-        task = asyncio.create_task(self._attempts(notice, acknowledged))
-        self._pending.add(task)
-        task.add_done_callback(self._pending.discard)
+        acknowledged = self._begin(notice, 0.0)
         with suppress(TimeoutError):
             await asyncio.wait_for(acknowledged.wait(), FIRST_ATTEMPT_SECONDS)
         return acknowledged.is_set()
+
+    async def misdeliver(self, notice: Notice, switches: Switches) -> bool:
+        """Deliver as the switches say: late, several times at once, or not at all."""
+        if switches.lose_notices:
+            return False
+        if switches.delay_seconds:
+            self._begin(notice, switches.delay_seconds)
+            return False
+        taken = await asyncio.gather(*(self.deliver(notice) for _ in range(switches.copies)))
+        return all(taken)
+
+    def _begin(self, notice: Notice, after_seconds: float) -> asyncio.Event:
+        if len(self._pending) >= PENDING_MAX:
+            raise problems.Unavailable("Too many notices are waiting to be delivered.")
+        acknowledged = asyncio.Event()
+        task = asyncio.create_task(self._attempts(notice, acknowledged, after_seconds))
+        self._pending.add(task)
+        task.add_done_callback(self._pending.discard)
+        return acknowledged
 
     async def close(self) -> None:
         """Give up what is still undelivered."""
         await end(*self._pending)
         await self._http.aclose()
 
-    async def _attempts(self, notice: Notice, acknowledged: asyncio.Event) -> None:
+    async def _attempts(
+        self, notice: Notice, acknowledged: asyncio.Event, after_seconds: float
+    ) -> None:
+        await asyncio.sleep(after_seconds)
         for pause in (*RETRY_AFTER_SECONDS, None):
             if await self._attempt(notice):
                 acknowledged.set()
@@ -87,15 +105,15 @@ class Deliveries:
         return answer.is_success
 
 
-def make_notice(payment: Document, type_: str) -> Notice:
-    """A new notice that the payment succeeded or failed."""
+def make_notice(payment: Document, type_: str, amount: int | None = None) -> Notice:
+    """A new notice that the payment succeeded or failed, of its own amount unless one is given."""
     body = {
         "type": type_,
         "timestamp": rfc3339(clock.now()),
         "data": {
             "paymentId": payment["_id"],
             "orderId": payment["orderId"],
-            "amount": payment["amount"],
+            "amount": payment["amount"] if amount is None else amount,
             "currency": payment["currency"],
         },
     }

@@ -5,8 +5,19 @@ from typing import Annotated, Any, Literal
 from litestar import Request, Response, delete, get, post, put
 from litestar.params import FromQuery, QueryParameter
 
-from ticketing import accounts, checkout, clock, events, handouts, holds, orders, tickets
-from ticketing.api import answers, auth, bodies, downloads, problems
+from ticketing import (
+    accounts,
+    checkout,
+    clock,
+    events,
+    gateway,
+    handouts,
+    holds,
+    orders,
+    states,
+    tickets,
+)
+from ticketing.api import answers, auth, bodies, downloads, problems, starting
 from ticketing.api.parameters import PAGE_SIZE, Cursor, EventId, HoldId, Limit, OrderId
 from ticketing.api.replies import Reply
 from ticketing.api.routing import Router
@@ -78,18 +89,33 @@ async def release_hold(request: Request[Any, Any, Any], hold_id: HoldId) -> None
     summary="Order what is held",
     operation_class=bodies.described_by(bodies.OrderForm, keyed=True),
     responses=problems.documented(
-        NotFound, events.SaleNotOpen, holds.HoldExpired, IdempotencyKeyReused
+        NotFound,
+        events.SaleNotOpen,
+        holds.HoldExpired,
+        IdempotencyKeyReused,
+        gateway.PaymentRefused,
+        gateway.ProviderUnavailable,
     ),
 )
 async def place_order(request: Request[Any, Any, Any]) -> Response[answers.Order]:
-    """The order waits for its payment until the hold lapses; a free order is confirmed at once."""
+    """The order waits for its payment until the hold lapses; a free order is confirmed at once.
+
+    While the payment provider is away the answer is 503, and the hold stays: the same request may
+    be sent again.
+    """
     services = services_of(request)
     form = await bodies.read(request, bodies.OrderForm)
     outcome = await services.orders.submit(
-        orders.OrderRequest(request.user.subject, form.hold_id, bodies.idempotency_key(request))
+        orders.OrderRequest(
+            request.user.subject,
+            form.hold_id,
+            bodies.idempotency_key(request),
+            services.providers.chosen.name,
+        )
     )
     if isinstance(outcome, Refusal):
         raise outcome
+    await starting.start(services, outcome)
     return Reply(
         answers.order(outcome, services.settings.public_url),
         headers={"Location": f"/v1/orders/{outcome['_id']}"},
@@ -108,7 +134,7 @@ async def get_order(request: Request[Any, Any, Any], order_id: OrderId) -> answe
     "/orders/{orderId:str}/cancel",
     summary="Cancel an order",
     status_code=200,
-    responses=problems.documented(NotFound, orders.OrderState),
+    responses=problems.documented(NotFound, states.OrderState),
 )
 async def cancel_order(request: Request[Any, Any, Any], order_id: OrderId) -> answers.Order:
     """Its seats go back on sale, its tickets are void, and what was paid is refunded."""
@@ -175,7 +201,7 @@ async def list_tickets(
     "/orders/{orderId:str}/tickets.pdf",
     summary="Tickets to print",
     media_type=downloads.PDF,
-    responses=problems.documented(NotFound, orders.OrderState),
+    responses=problems.documented(NotFound, states.OrderState),
 )
 async def get_tickets_to_print(
     request: Request[Any, Any, Any],
@@ -203,7 +229,7 @@ async def get_tickets_to_print(
     "/orders/{orderId:str}/calendar.ics",
     summary="The event for a calendar",
     media_type=downloads.CALENDAR,
-    responses=problems.documented(NotFound, orders.OrderState),
+    responses=problems.documented(NotFound, states.OrderState),
 )
 async def get_calendar(request: Request[Any, Any, Any], order_id: OrderId) -> Response[bytes]:
     """The event of the caller's own confirmed order as iCalendar."""

@@ -15,6 +15,7 @@ class Metrics:
         self._started_at = time()
         self._requests: Counter[tuple[str, str, int]] = Counter()
         self._seconds: Counter[tuple[str, str, int]] = Counter()
+        self._notices: Counter[tuple[str, str]] = Counter()
         self.watchers = 0
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -22,6 +23,10 @@ class Metrics:
         key = (method if method in _METHODS else "other", route, status)
         self._requests[key] += 1
         self._seconds[key] += seconds  # type: ignore[assignment]
+
+    def count_notice(self, provider: str, outcome: str) -> None:
+        """Count one payment notice by what it did."""
+        self._notices[(provider, outcome)] += 1
 
     def exposition(self) -> str:
         """All figures in the text format 0.0.4."""
@@ -45,6 +50,13 @@ class Metrics:
                 f'ticketing_http_requests_total{{method="{method}",route="{_escaped(route)}",'
                 f'status="{status}"}} {count}'
                 for (method, route, status), count in sorted(self._requests.items())
+            ),
+            "# HELP ticketing_payment_notices_total Payment notices by what they did.",
+            "# TYPE ticketing_payment_notices_total counter",
+            *(
+                f'ticketing_payment_notices_total{{provider="{_escaped(provider)}",'
+                f'outcome="{outcome}"}} {count}'
+                for (provider, outcome), count in sorted(self._notices.items())
             ),
             "# HELP ticketing_dashboard_clients Open live dashboards.",
             "# TYPE ticketing_dashboard_clients gauge",

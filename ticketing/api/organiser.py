@@ -1,16 +1,30 @@
 """What an organiser does: make events, put them on sale, watch the sale."""
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from litestar import Request, Response, get, post
+from litestar.params import FromQuery, QueryParameter
 
-from ticketing import clock, dashboards, event_setup, events, tickets
+from ticketing import (
+    cancellations,
+    checkout,
+    clock,
+    dashboards,
+    event_setup,
+    events,
+    orders,
+    refunds,
+    states,
+    tickets,
+)
 from ticketing.api import answers, auth, bodies, problems
-from ticketing.api.parameters import PAGE_SIZE, Cursor, EventId, Limit
+from ticketing.api.parameters import PAGE_SIZE, Cursor, EventId, Limit, OrderId, RefundId
 from ticketing.api.replies import Reply
 from ticketing.api.routing import Router
 from ticketing.api.services import services_of
 from ticketing.errors import IdempotencyInProgress, IdempotencyKeyReused, NotFound
+
+RefundStatus = Literal["created", "sent", "done", "failed"]
 
 
 @post(
@@ -46,6 +60,101 @@ async def publish_event(request: Request[Any, Any, Any], event_id: EventId) -> a
         services_of(request).database, event_id, request.user, clock.now()
     )
     return answers.event(published)
+
+
+@post(
+    "/events/{eventId:str}/cancel",
+    summary="Call off an event",
+    status_code=200,
+    responses=problems.documented(NotFound, events.EventState),
+)
+async def cancel_event(request: Request[Any, Any, Any], event_id: EventId) -> answers.Cancellation:
+    """Off sale at once; its orders are cancelled and refunded in the background.
+
+    Calling it off again changes nothing and tells how far that is.
+    """
+    database = services_of(request).database
+    job = await cancellations.begin(database, event_id, request.user, clock.now())
+    return answers.cancellation(job, await refunds.totals(database, event_id))
+
+
+@get(
+    "/events/{eventId:str}/cancellation",
+    summary="How far the cancellation of an event is",
+    responses=problems.documented(NotFound),
+)
+async def get_cancellation(
+    request: Request[Any, Any, Any], event_id: EventId
+) -> answers.Cancellation:
+    """Of the caller's own event."""
+    database = services_of(request).database
+    await events.owned(database, event_id, request.user)
+    job = await cancellations.find(database, event_id)
+    return answers.cancellation(job, await refunds.totals(database, event_id))
+
+
+@get(
+    "/events/{eventId:str}/refunds",
+    summary="The refunds of an event, newest first",
+    responses=problems.documented(NotFound),
+)
+async def list_refunds(
+    request: Request[Any, Any, Any],
+    event_id: EventId,
+    status: FromQuery[RefundStatus | None] = None,
+    given_up: Annotated[bool, QueryParameter(name="givenUp")] = False,
+    limit: Limit = PAGE_SIZE,
+    cursor: Cursor = None,
+) -> answers.RefundPage:
+    """All of them, those in one state, or with `givenUp` those that wait for a person."""
+    database = services_of(request).database
+    await events.owned(database, event_id, request.user)
+    page = await refunds.listing(
+        database, event_id, status=status, given_up=given_up, limit=limit, cursor=cursor
+    )
+    return answers.refund_page(page)
+
+
+@post(
+    "/refunds/{refundId:str}/retry",
+    summary="Send a refund again that was given up",
+    status_code=200,
+    responses=problems.documented(NotFound, states.OrderState),
+)
+async def retry_refund(request: Request[Any, Any, Any], refund_id: RefundId) -> answers.EventRefund:
+    """It has all its attempts before it again."""
+    database = services_of(request).database
+    refund = await refunds.find(database, refund_id)
+    await events.owned(database, refund["eventId"], request.user)
+    return answers.event_refund(await refunds.try_again(database, refund_id, clock.now()))
+
+
+@post(
+    "/orders/{orderId:str}/refunds",
+    summary="Refund some seats of an order",
+    operation_class=bodies.described_by(bodies.RefundForm, keyed=True),
+    responses=problems.documented(NotFound, states.OrderState, IdempotencyKeyReused),
+)
+async def refund_seats(
+    request: Request[Any, Any, Any], order_id: OrderId
+) -> Response[answers.Order]:
+    """The rest of the order stays valid. The seats go back on sale unless `keepSeats` is true."""
+    services = services_of(request)
+    form = await bodies.read(request, bodies.RefundForm)
+    order = (await orders.by_ids(services.database, [order_id])).get(order_id)
+    if order is None:
+        raise NotFound("There is no such order.")
+    try:
+        await events.owned(services.database, order["eventId"], request.user)
+    except NotFound:
+        raise NotFound("There is no such order.") from None
+    wanted = bodies.line_refund(
+        form, order_id=order_id, by=request.user.subject, key=bodies.idempotency_key(request)
+    )
+    refunded = await checkout.refund_lines(services.database, wanted, now=clock.now())
+    if wanted.frees:
+        services.boards.mark(refunded["eventId"], wanted.seat_ids, "available")
+    return Reply(answers.order(refunded, services.settings.public_url))
 
 
 @get(
@@ -96,7 +205,18 @@ async def list_void_tickets(
 router = Router(
     path="/v1",
     before_request=auth.required("organiser", "admin"),
-    route_handlers=[create_event, publish_event, get_dashboard, get_sales, list_void_tickets],
+    route_handlers=[
+        create_event,
+        publish_event,
+        cancel_event,
+        get_cancellation,
+        list_refunds,
+        retry_refund,
+        refund_seats,
+        get_dashboard,
+        get_sales,
+        list_void_tickets,
+    ],
     security=[{"token": []}],
     tags=["organiser"],
 )

@@ -15,6 +15,7 @@ PAGE_SIZE_MAX = 100
 EventId: TypeAlias = Annotated[str, PathParameter(name="eventId")]
 HoldId: TypeAlias = Annotated[str, PathParameter(name="holdId")]
 OrderId: TypeAlias = Annotated[str, PathParameter(name="orderId")]
+RefundId: TypeAlias = Annotated[str, PathParameter(name="refundId")]
 PaymentId: TypeAlias = Annotated[str, PathParameter(name="paymentId")]
 
 Limit: TypeAlias = Annotated[

@@ -22,7 +22,7 @@ from pymongo.errors import (
     WriteConcernError,
 )
 
-from ticketing import errors, events, gateway, holds, orders, printing
+from ticketing import errors, events, gateway, holds, printing, states
 from ticketing.api import middleware
 from ticketing.api.replies import Reply
 from ticketing.group_commit import Overloaded
@@ -82,11 +82,13 @@ STATUSES: dict[type[errors.Refusal], int] = {
     events.EventState: 409,
     holds.LimitExceeded: 409,
     holds.HoldExpired: 410,
-    orders.OrderState: 409,
+    states.OrderState: 409,
     errors.IdempotencyKeyReused: 422,
     errors.IdempotencyInProgress: 409,
     gateway.BadSignature: 400,
     printing.NotPrinted: 503,
+    gateway.ProviderUnavailable: 503,
+    gateway.PaymentRefused: 409,
     Unavailable: 503,
 }
 
@@ -122,7 +124,7 @@ def _refused(request: Request[Any, Any, Any], refusal: errors.Refusal) -> Respon
     headers = {}
     if isinstance(refusal, Unauthenticated):
         headers["WWW-Authenticate"] = "Bearer"
-    elif isinstance(refusal, Unavailable | printing.NotPrinted):
+    elif isinstance(refusal, Unavailable | gateway.ProviderUnavailable | printing.NotPrinted):
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     elif isinstance(refusal, errors.IdempotencyInProgress):
         headers["Retry-After"] = str(refusal.retry_after_seconds)

@@ -10,9 +10,6 @@ from ticketing.api import answers, problems
 from ticketing.api.routing import Router
 from ticketing.api.services import services_of
 from ticketing.errors import NotFound
-from ticketing.settings import webhook_key
-
-PROVIDERS = frozenset({"sandbox"})
 
 
 @post(
@@ -25,19 +22,19 @@ async def receive_notice(
     request: Request[Any, Any, Any], provider: Annotated[str, PathParameter()]
 ) -> answers.Received:
     """New and repeated notices get the same answer, once the outcome is durable on a majority."""
-    if provider not in PROVIDERS:
-        raise NotFound("There is no such payment provider.")
     services = services_of(request)
     # The bytes as they came are what was signed; nothing is parsed before they are verified.
-    notice = gateway.read_notice(
-        webhook_key(services.settings),
-        dict(request.headers.items()),
-        await request.body(),
-        clock.now(),
+    notice = services.providers.named(provider).read_notice(
+        dict(request.headers.items()), await request.body(), clock.now()
     )
+    if notice is None:
+        services.metrics.count_notice(provider, "of no interest")
+        return answers.Received(received=True)
     outcome = await services.notices.submit(notice)
     if isinstance(outcome, Exception):
+        services.metrics.count_notice(provider, "error")
         raise outcome
+    services.metrics.count_notice(provider, outcome.outcome)
     return answers.Received(received=True)
 
 

@@ -23,6 +23,7 @@ from ticketing.mongo import Client, Database, Document
 from ticketing.orders import OrderRequest
 from ticketing.pages import Page
 from ticketing.printing import Printer
+from ticketing.providers import Providers
 from ticketing.recently import Recently
 from ticketing.settings import Settings
 from ticketing.ticket_codes import Signer
@@ -46,6 +47,7 @@ class Services:
         self.settings = settings
         self.client = client
         self.deliveries = deliveries
+        self.providers = Providers(settings, client.database)
         self.metrics = Metrics()
         self.readiness = Readiness(client.database)
         self.watching = Watching(client.database, self.metrics)
@@ -78,7 +80,7 @@ class Services:
         )
         self.notices: GroupCommit[Notice, Receipt | Exception] = GroupCommit(
             self._receive,
-            keys=lambda notice: (notice.payment_id, (notice.provider, notice.notice_id)),
+            keys=checkout.touches,
             group_size_max=TRANSACTION_GROUP_SIZE_MAX,
             queue_size_max=QUEUE_SIZE_MAX,
             in_flight_max=3,
@@ -106,6 +108,7 @@ class Services:
         await self.deliveries.close()
         for group in (self.holds, self.orders, self.notices, self.ticket_pages):
             await group.drain()
+        await self.providers.close()
         await self.boards.close()
         await self.printer.close()
 

@@ -98,4 +98,11 @@ async def static_file(request: Request[Any, Any, Any], name: FromPath[str]) -> R
     return _answer(request, name)
 
 
-route_handlers = [dashboard_page, payment_page, tickets_page, static_file]
+@get("/paid", include_in_schema=False, media_type=MediaType.HTML)
+async def paid_page(request: Request[Any, Any, Any]) -> Response[bytes]:
+    """Where a provider's own payment page sends a fan afterwards."""
+    return _answer(request, "paid.html")
+
+
+# The payment page is mounted by itself: where another provider is chosen its address leads there.
+route_handlers = [dashboard_page, paid_page, tickets_page, static_file]

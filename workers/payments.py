@@ -1,0 +1,77 @@
+"""The payments worker: whatever has to do with a provider after a request was answered.
+
+It looks up payments whose notice never came, looks again at notices that came too early, sends
+refunds and cancels the orders of events that were called off. Any number may run: each payment,
+refund or job is taken by a conditional write and belongs to one worker for a while.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from pymongo.errors import PyMongoError
+
+from ticketing import cancellations, checkout, clock, mongo, refunds, settling
+from ticketing.mongo import Database
+from ticketing.providers import Providers
+from ticketing.settings import Settings
+from ticketing.tasks import end
+
+IDLE_SECONDS = 1.0
+
+log = logging.getLogger("ticketing.payments")
+
+Step = Callable[[], Awaitable[int]]
+
+
+def steps(
+    database: Database, providers: Providers, stopping: Callable[[], bool] = lambda: False
+) -> dict[str, Step]:
+    """What the worker does, by name. Each answers how much it found to do."""
+    return {
+        "refunds": lambda: refunds.send_due(database, providers, clock.now()),
+        "look-ups": lambda: settling.look_up_due(database, providers, clock.now()),
+        "kept notices": lambda: checkout.look_again(database, clock.now()),
+        "cancellations": lambda: cancellations.run_due(database, clock.now(), stopping=stopping),
+    }
+
+
+async def run(settings: Settings, stopping: asyncio.Event) -> None:
+    """Do all of it until told to stop; what is under way is finished first.
+
+    Each step has a loop of its own, so that one that waits for a provider holds up no other.
+    """
+    client = await mongo.connect(settings)
+    providers = Providers(settings, client.database)
+    loops = [
+        asyncio.create_task(_repeat(name, step, stopping))
+        for name, step in steps(client.database, providers, stopping.is_set).items()
+    ]
+    log.info("The payments worker is running.")
+    try:
+        await asyncio.gather(*loops)
+    finally:
+        await end(*loops)
+        await providers.close()
+        await client.close()
+
+
+async def _repeat(name: str, step: Step, stopping: asyncio.Event) -> None:
+    while not stopping.is_set():
+        found = 0
+        try:
+            found = await step()
+        except PyMongoError as error:
+            # The next run tries again; a database that is away is no reason to die.
+            log.warning("The database did not answer (%s): %s", name, error)
+        except Exception:
+            log.exception("A step failed and will be tried again: %s", name)
+        if not found:
+            await _pause(stopping)
+
+
+async def _pause(stopping: asyncio.Event) -> None:
+    try:
+        await asyncio.wait_for(stopping.wait(), IDLE_SECONDS)
+    except TimeoutError:
+        return
