@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 from litestar import Litestar, Request
 
-from ticketing import mongo, web
+from ticketing import gateway, mongo, web
 from ticketing.api import (
     bodies,
     fan,
@@ -50,6 +50,14 @@ class Application(SharedPaths, Litestar):
             await super().__call__(scope, receive, send)
 
 
+def _pages(settings: Settings) -> list[Any]:
+    """The pages. Where another provider is chosen, the payment page's address leads there."""
+    if settings.payment_provider == gateway.SANDBOX:
+        return [*web.route_handlers]
+    others = [handler for handler in web.route_handlers if handler is not web.payment_page]
+    return [*others, starting.go_and_pay]
+
+
 def create_application(
     settings: Settings | None = None,
     client: Client | None = None,
@@ -89,8 +97,7 @@ def create_application(
             live.watch_dashboard,
             live.watch_seats,
             openapi.get_description,
-            *web.route_handlers,
-            web.payment_page if chosen.payment_provider == "sandbox" else starting.go_and_pay,
+            *_pages(chosen),
         ],
         lifespan=[serving],
         exception_handlers=problems.HANDLERS,

@@ -104,5 +104,4 @@ async def paid_page(request: Request[Any, Any, Any]) -> Response[bytes]:
     return _answer(request, "paid.html")
 
 
-# The payment page is mounted by itself: where another provider is chosen its address leads there.
-route_handlers = [dashboard_page, paid_page, tickets_page, static_file]
+route_handlers = [dashboard_page, payment_page, paid_page, tickets_page, static_file]
