@@ -5,6 +5,7 @@ import binascii
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from email.policy import EmailPolicy
 
 # Known to everybody on purpose: a developer's machine needs no set-up. Production refuses to start
 # with a secret left unset, so these never guard anything real.
@@ -17,6 +18,8 @@ _CHOICES = {
     "mode": ("development", "production"),
     "mongo_driver": ("pymongo", "motor"),
     "sandbox_payments": ("", "on", "off"),
+    "smtp_encryption": ("starttls", "tls", "none"),
+    "webhooks_to_private_addresses": ("on", "off"),
 }
 
 
@@ -42,6 +45,13 @@ class Settings:
     sandbox_payments: str = ""
     hold_seconds: int = 600
     release_interval_seconds: float = 1.0
+    smtp_host: str = ""
+    smtp_port: int = 587
+    smtp_user: str = ""
+    smtp_password: str = ""
+    smtp_encryption: str = "starttls"
+    mail_from: str = ""
+    webhooks_to_private_addresses: str = "off"
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] = os.environ) -> "Settings":
@@ -70,6 +80,7 @@ def _checked(settings: Settings) -> Settings:
         raise SettingsError("TICKETING_HOLD_SECONDS must be from 1 to 86400.")
     if not 0.05 <= settings.release_interval_seconds <= 60:
         raise SettingsError("TICKETING_RELEASE_INTERVAL_SECONDS must be from 0.05 to 60.")
+    _check_mail(settings)
     completed = {
         # The sandbox takes no money: in production somebody must have asked for it.
         "sandbox_payments": settings.sandbox_payments
@@ -92,6 +103,27 @@ def _checked(settings: Settings) -> Settings:
         raise SettingsError("TICKETING_JWT_SECRET must be at least 32 bytes long.")
     webhook_key(settings)
     return settings
+
+
+def _check_mail(settings: Settings) -> None:
+    if not 0 < settings.smtp_port < 65536:
+        raise SettingsError("TICKETING_SMTP_PORT must be a port number from 1 to 65535.")
+    if settings.smtp_host and not _is_mailbox(settings.mail_from):
+        raise SettingsError(
+            "TICKETING_MAIL_FROM must be one address, such as Tickets <tickets@example.org>:"
+            " mail is on, since TICKETING_SMTP_HOST is set."
+        )
+    if settings.smtp_user and settings.smtp_encryption == "none":
+        raise SettingsError(
+            "TICKETING_SMTP_ENCRYPTION must be starttls or tls: without either the password of"
+            " TICKETING_SMTP_USER could be read on its way."
+        )
+
+
+def _is_mailbox(text: str) -> bool:
+    """Whether a text is one mail address, with or without a name before it."""
+    header = EmailPolicy().header_factory("From", text)
+    return len(header.addresses) == 1 and not header.defects and bool(header.addresses[0].domain)
 
 
 def webhook_key(settings: Settings) -> bytes:

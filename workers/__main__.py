@@ -10,10 +10,11 @@ import uvloop
 from pymongo.errors import PyMongoError
 
 from ticketing.settings import Settings, SettingsError
-from workers import changes, release
+from workers import changes, deliver, release
 
 EXAMPLES = """examples:
   python -m workers release             free overdue holds, expire their orders, send refunds
+  python -m workers deliver             send mails to fans and webhooks to organisers
   python -m workers changes             keep the dashboards' counters
   python -m workers changes --rebuild   count all events afresh, then exit
 
@@ -28,7 +29,7 @@ def main() -> int:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("worker", choices=["release", "changes"])
+    parser.add_argument("worker", choices=["release", "deliver", "changes"])
     parser.add_argument("--rebuild", action="store_true", help="count afresh and exit (changes)")
     arguments = parser.parse_args()
     if arguments.rebuild and arguments.worker != "changes":
@@ -59,7 +60,8 @@ async def _run(settings: Settings, worker: str, *, rebuild: bool) -> int:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    await {"release": release.run, "changes": changes.run}[worker](settings, stopping)
+    loops = {"release": release.run, "deliver": deliver.run, "changes": changes.run}
+    await loops[worker](settings, stopping)
     return 0
 
 

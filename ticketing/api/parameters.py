@@ -16,6 +16,8 @@ EventId: TypeAlias = Annotated[str, PathParameter(name="eventId")]
 HoldId: TypeAlias = Annotated[str, PathParameter(name="holdId")]
 OrderId: TypeAlias = Annotated[str, PathParameter(name="orderId")]
 PaymentId: TypeAlias = Annotated[str, PathParameter(name="paymentId")]
+WebhookId: TypeAlias = Annotated[str, PathParameter(name="webhookId")]
+MessageId: TypeAlias = Annotated[str, PathParameter(name="messageId")]
 
 Limit: TypeAlias = Annotated[
     int, QueryParameter(ge=1, le=PAGE_SIZE_MAX, description="How many items at most.")
