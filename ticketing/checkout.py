@@ -322,6 +322,7 @@ def _decide(work: _Work, facts: _Facts, order: Document, notice: Notice) -> str:
         if paid:
             return "ignored"
         _settle_payment(work, order, "failed")
+        work.messages.append(_completed(order, "failed", work.now))
         return "failed"
     if paid:
         return "repeated"
@@ -333,18 +334,33 @@ def _decide(work: _Work, facts: _Facts, order: Document, notice: Notice) -> str:
         return "refunded"
     to_sell, reason = _seats_or_reason(work, facts, order)
     if reason is None:
+        work.messages.append(_completed(order, "succeeded", work.now))
         _confirm(work, order, to_sell, by="provider", why="paid")
         work.payments.append(payments.settle(order, "succeeded", work.now))
         return "confirmed"
     _settle_payment(work, order, "succeeded")
+    work.messages.append(_completed(order, "succeeded", work.now))
     if order["status"] == "pendingPayment":
         why = f"paid, but {reason}"
         work.orders.append(orders.change(order, "expired", why=why, by="system", now=work.now))
         work.messages.append(
-            outbox.message("order.expired", order["eventId"], order["_id"], {}, work.now)
+            outbox.message(
+                "order.expired", order["eventId"], order["_id"], {"reason": why}, work.now
+            )
         )
     _refund(work, order, notice, reason)
     return "refunded"
+
+
+def _completed(order: Document, outcome: str, now: datetime) -> Document:
+    """The message that a provider has told what became of the order's payment."""
+    paid = {
+        "paymentId": order["payment"]["paymentId"],
+        "outcome": outcome,
+        "amount": order["total"],
+        "currency": order["currency"],
+    }
+    return outbox.message("payment.completed", order["eventId"], order["_id"], paid, now)
 
 
 def _seats_or_reason(
@@ -492,7 +508,9 @@ async def cancel(database: Database, order_id: str, fan_id: str, *, now: datetim
             work.orders.append(
                 UpdateOne({"_id": order_id}, {"$push": {"refunds": refunds.shown(refund)}})
             )
-        work.messages.append(outbox.message("order.cancelled", order["eventId"], order_id, {}, now))
+        work.messages.append(
+            outbox.message("order.cancelled", order["eventId"], order_id, {"reason": "fan"}, now)
+        )
         await work.write(database, session)
 
     await mongo.transaction(database, body)

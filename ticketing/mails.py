@@ -4,13 +4,13 @@ A mail is made of the order as it is when the mail is sent, not as it was when t
 written: a fan whose order was cancelled meanwhile gets no tickets any more.
 """
 
+import re
 import tomllib
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from email.errors import MessageError
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP, SMTPUTF8
@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo
 
 from babel import Locale
 from babel.dates import format_date, format_time
-from babel.numbers import format_currency
+from babel.numbers import format_currency, get_currency_symbol
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from ticketing import accounts, money
@@ -31,6 +31,10 @@ from ticketing.settings import Settings
 
 CONSUMER = "mail"
 SUBJECT_NAME_LENGTH_MAX = 120
+
+# An address without any character that means something in a list of addresses. Letters of all
+# scripts, for servers that know SMTPUTF8.
+_MAILABLE = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]+@[\w-]+(\.[\w-]+)+")
 
 _FOLDER = Path(__file__).parent / "mail_texts"
 _TEXTS = {
@@ -149,21 +153,22 @@ def compose(
     letter = write(why, message, order, fan, settings.public_url)
     name, sender = parseaddr(settings.mail_from)
     mail = EmailMessage(policy=SMTP if fan["email"].isascii() else SMTPUTF8)
-    try:
-        mail["From"] = Address(name, addr_spec=sender)
-        mail["To"] = Address(_one_line(fan["name"]), addr_spec=fan["email"])
-    except (MessageError, ValueError, IndexError):
-        raise Unsendable("the fan's address can't be mailed to") from None
-    mail["Subject"] = letter.subject
+    if not _MAILABLE.fullmatch(fan["email"]):
+        raise Unsendable("the fan's address can't be mailed to")
+    local_part, _, domain = fan["email"].partition("@")
+    mail["From"] = Address(name, addr_spec=sender)
+    mail["To"] = Address(_for_header(_one_line(fan["name"])), local_part, domain)
+    mail["Subject"] = _for_header(letter.subject)
     mail["Date"] = format_datetime(message["createdAt"])
     # Whoever gets a mail twice, because a worker died before it wrote down that it was taken, can
     # tell by this.
     mail["Message-ID"] = f"<{message['_id']}.{why}@{sender.rpartition('@')[2]}>"
     mail["Auto-Submitted"] = "auto-generated"
-    mail["Content-Language"] = letter.language
     mail.set_content(_TEMPLATES.get_template("mail.txt").render(letter=letter), cte="base64")
     html = _TEMPLATES.get_template("mail.html").render(letter=letter)
     mail.add_alternative(html, subtype="html", cte="base64")
+    # Last, since the first part takes along all headers of that beginning.
+    mail["Content-Language"] = letter.language
     return mail
 
 
@@ -239,6 +244,15 @@ def _one_line(text: str) -> str:
     return " ".join(kept.split())
 
 
+def _for_header(text: str) -> str:
+    """The text without what the library would take for an encoded word.
+
+    It decodes such words even in what it is given to write, and an encoded line feed then begins a
+    header of a stranger's choice.
+    """
+    return text.replace("=?", "= ?")
+
+
 def _cut(name: str) -> str:
     if len(name) <= SUBJECT_NAME_LENGTH_MAX:
         return name
@@ -259,6 +273,8 @@ def amount_of(amount: int, currency: str, language: str) -> str:
     digits = money.minor_digits(currency)
     locale = Locale.parse(language)
     pattern = locale.currency_formats["standard"].pattern
+    if get_currency_symbol(currency, locale).isalpha():
+        pattern = pattern.replace("¤#", "¤\xa0#")
     fitting = pattern.replace(".00", f".{'0' * digits}" if digits else "")
     scaled: Any = Decimal(amount).scaleb(-digits)
     return format_currency(scaled, currency, fitting, locale=locale, currency_digits=False)
