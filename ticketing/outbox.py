@@ -214,7 +214,7 @@ async def take(database: Database, consumer: str, now: datetime, limit: int) -> 
         if head["_id"] != delivery["_id"]:
             if head["dueAt"] > now:
                 await _stand_behind(database, delivery, head["dueAt"])
-        elif _is_over(delivery, now):
+        elif delivery["status"] == "taken" and _is_over(delivery, now):
             # Its attempts ended with the worker again and again, so nobody settled it.
             await settle(database, delivery, Failed("every attempt was cut off"), now)
         elif len(taken) < limit and (mine := await _lease(database, delivery, now)):

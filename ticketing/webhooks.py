@@ -9,6 +9,7 @@ finds out for all the others that wait.
 """
 
 import base64
+import re
 import secrets
 from collections.abc import Sequence
 from datetime import datetime
@@ -37,6 +38,7 @@ FAILURES_MAX = 10
 FAILING_SECONDS_MAX = 24 * 3_600.0
 PAUSE_SECONDS_MAX = 3_600.0
 _SECRET_BYTES = 32
+_HOST = re.compile(r"[A-Za-z0-9._:-]+")
 
 
 class WebhookLimit(Refusal):
@@ -151,6 +153,8 @@ def _url_fault(text: str, settings: Settings) -> str | None:
     schemes = ("https", "http") if _private_allowed(settings) else ("https",)
     if url.scheme not in schemes or not url.host:
         return f"must begin with {' or '.join(f'{scheme}://' for scheme in schemes)}"
+    if not _HOST.fullmatch(_host(url)) or not 0 < _port(url) < 65536:
+        return "has no host and port that can be"
     if url.userinfo or url.fragment:
         return "must have no user, password or fragment"
     return None
@@ -166,7 +170,7 @@ def _host(url: httpx.URL) -> str:
 
 
 def _port(url: httpx.URL) -> int:
-    return url.port or {"https": 443, "http": 80}[url.scheme]
+    return url.port if url.port is not None else {"https": 443, "http": 80}[url.scheme]
 
 
 # --- Looking after -----------------------------------------------------------------------------
