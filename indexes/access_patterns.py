@@ -404,6 +404,12 @@ OTHERS = (
         100,
     ),
     AccessPattern(
+        "dead letters so far",
+        "deliveries",
+        {"status": "dead", "settledAt": {"$lte": NOW}},
+        declared.DELIVERIES_DEAD,
+    ),
+    AccessPattern(
         "deliveries past their keeping",
         "deliveries",
         {"forgetAt": {"$lte": NOW}},

@@ -374,6 +374,14 @@ async def requeue(database: Database, delivery_ids: Sequence[str], now: datetime
     return changed.modified_count
 
 
+async def requeue_all(database: Database, now: datetime) -> int:
+    """The same with every delivery that was given up so far."""
+    changed = await database.deliveries.update_many(
+        {"status": "dead", "settledAt": {"$lte": now}}, again(now)
+    )
+    return changed.modified_count
+
+
 def again(now: datetime) -> Document:
     """The change that makes a settled delivery wait anew. The fence stays: it only ever grows."""
     return {

@@ -130,7 +130,13 @@ def test_everything_starts_and_nothing_is_left_when_asked_to_stop(tmp_path: Path
         ours = " ".join(processes_with(str(data)).values()) + " ".join(
             processes_with(f"TICKETING_PORT={running.url.rpartition(':')[2]}").values()
         )
-        for part in ("mongod", "ticketing.api", "workers release", "workers changes"):
+        for part in (
+            "mongod",
+            "ticketing.api",
+            "workers release",
+            "workers deliver",
+            "workers changes",
+        ):
             assert part in ours
         running.process.send_signal(signal.SIGINT)
         assert running.process.wait(GONE_SECONDS_MAX) == 0
@@ -154,7 +160,7 @@ def test_nothing_is_left_when_the_command_itself_is_killed(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "killed", ["ticketing.api", "workers release", "workers changes", "mongod "]
+    "killed", ["ticketing.api", "workers release", "workers deliver", "workers changes", "mongod "]
 )
 def test_a_process_that_is_killed_comes_again_and_all_is_well_within_ten_seconds(
     tmp_path: Path, killed: str
