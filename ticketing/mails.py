@@ -117,7 +117,7 @@ class Mails:
         try:
             mail = compose(why, message, order, fan, self._settings)
             sender = parseaddr(self._settings.mail_from)[1]
-            return Done(await self._post.send(mail, sender, fan["email"]))
+            return Done(await self._post.send(mail, sender, mailable(fan["email"])))
         except Unsendable as reason:
             return Failed(str(reason), lasting=True)
         except Undelivered as reason:
@@ -152,12 +152,10 @@ def compose(
     """
     letter = write(why, message, order, fan, settings.public_url)
     name, sender = parseaddr(settings.mail_from)
-    mail = EmailMessage(policy=SMTP if fan["email"].isascii() else SMTPUTF8)
-    if not _MAILABLE.fullmatch(fan["email"]):
-        raise Unsendable("the fan's address can't be mailed to")
-    local_part, _, domain = fan["email"].partition("@")
+    recipient = mailable(fan["email"])
+    mail = EmailMessage(policy=SMTP if recipient.isascii() else SMTPUTF8)
     mail["From"] = Address(name, addr_spec=sender)
-    mail["To"] = Address(_for_header(_one_line(fan["name"])), local_part, domain)
+    mail["To"] = Address(_for_header(_one_line(fan["name"])), *recipient.split("@"))
     mail["Subject"] = _for_header(letter.subject)
     mail["Date"] = format_datetime(message["createdAt"])
     # Whoever gets a mail twice, because a worker died before it wrote down that it was taken, can
@@ -170,6 +168,17 @@ def compose(
     # Last, since the first part takes along all headers of that beginning.
     mail["Content-Language"] = letter.language
     return mail
+
+
+def mailable(address: str) -> str:
+    """The address as mail servers take it: its domain in ASCII. Raises Unsendable."""
+    local_part, _, domain = address.partition("@")
+    try:
+        if _MAILABLE.fullmatch(address):
+            return f"{local_part}@{domain.encode('idna').decode('ascii')}"
+    except UnicodeError:
+        pass  # No domain has labels of that length.
+    raise Unsendable("the fan's address can't be mailed to")
 
 
 def write(why: str, message: Document, order: Document, fan: Document, public_url: str) -> Letter:

@@ -339,7 +339,7 @@ async def test_a_mail_cut_off_before_it_was_taken_is_sent_by_another_worker_once
 
     server.before_taking = hang
     working = asyncio.create_task(sent(database, consumer))
-    await reached.wait()
+    await asyncio.wait_for(reached.wait(), 30)
     working.cancel()
     await asyncio.gather(working, return_exceptions=True)
     server.before_taking = None
@@ -389,8 +389,26 @@ async def test_an_address_outside_ascii_is_mailed_to_where_the_server_can(
     assert [recipient for recipient, _ in server.taken] == ["zoë@example.org"]
 
 
+async def test_a_domain_outside_ascii_needs_nothing_of_the_server(
+    database: Database, consumer: Mails, server: MailServer
+) -> None:
+    sale = await put_on_sale(database)
+    await accounts.save_profile(database, "fan_a", "張偉", "w@例え.jp", NOW)
+    await bought(database, sale, 1)
+    await sent(database, consumer)
+    assert [recipient for recipient, _ in server.taken] == ["w@xn--r8jz45g.jp"]
+
+
 @pytest.mark.parametrize(
-    "address", ["a,b@example.org", "a<b@example.org", "a@b.c>", "a;b@example.org", '"a@b.c']
+    "address",
+    [
+        "a,b@example.org",
+        "a<b@example.org",
+        "a@b.c>",
+        "a;b@example.org",
+        '"a@b.c',
+        f"a@{'b' * 64}.org",
+    ],
 )
 async def test_an_address_that_is_more_than_one_gets_nothing(
     address: str, database: Database, consumer: Mails, server: MailServer

@@ -193,6 +193,13 @@ async def test_the_description_has_every_route_of_the_contract(description: Json
         "PUT /v1/me",
         "GET /v1/me/orders",
         "GET /v1/me/tickets",
+        "POST /v1/webhooks",
+        "GET /v1/webhooks",
+        "GET /v1/webhooks/{webhookId}",
+        "DELETE /v1/webhooks/{webhookId}",
+        "POST /v1/webhooks/{webhookId}/enable",
+        "GET /v1/webhooks/{webhookId}/deliveries",
+        "POST /v1/webhooks/{webhookId}/deliveries/{messageId}/replay",
         "POST /v1/payments/webhooks/{provider}",
         "GET /v1/sandbox/payments/{paymentId}",
         "POST /v1/sandbox/payments/{paymentId}/pay",
@@ -220,7 +227,7 @@ async def test_the_description_tells_what_the_framework_cannot_know(description:
         for parameter in item.get("post", {}).get("parameters", [])
         if parameter["name"] == "Idempotency-Key"
     }
-    assert keyed == {"/v1/events", "/v1/events/{eventId}/holds", "/v1/orders"}
+    assert keyed == {"/v1/events", "/v1/events/{eventId}/holds", "/v1/orders", "/v1/webhooks"}
     for form in ("seats", "availability"):
         responses = description["paths"][f"/v1/events/{{eventId}}/{form}"]["get"]["responses"]
         assert "304" in responses
