@@ -111,6 +111,8 @@ class Mails:
             return Skipped("it is about no order")
         if order["status"] != _TRUE_WHILE.get(why, order["status"]):
             return Skipped(f"the order is {order['status']} by now")
+        if why == "payment_failed" and order["expiresAt"] <= now:
+            return Skipped("the time to pay is over")
         fan = await accounts.profile(self._database, order["fanId"])
         if fan is None:
             return Skipped("the fan left no address")

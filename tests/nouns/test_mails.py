@@ -87,12 +87,14 @@ async def test_a_confirmed_order_is_one_mail_with_its_tickets(
     assert mail["To"].addresses[0].display_name == NAME
     assert mail["Auto-Submitted"] == "auto-generated"
     plain, html = parts(mail)
+    lines = plain.splitlines()
     for ticket in order["tickets"]:
-        assert ticket["code"] in plain
+        assert f"Ticket code: {ticket['code']}" in lines
         assert ticket["code"] in html
     for text in (order["reference"], "A, row 1, seat 2", "Floor", "€140.00", "Winterland"):
         assert text in plain
         assert text in html
+    assert {"", "Hello " + NAME + ",", "A, row 1, seat 2", "Floor", "-- "} <= set(lines)
     # 12:00 UTC on the first of July is two in the afternoon in Berlin.
     assert "Monday, July 1, 2030, 2:00" in plain
     assert "(CEST, Europe/Berlin)" in plain
@@ -219,6 +221,17 @@ async def test_a_mail_that_is_true_no_more_is_not_sent(
     assert server.taken == []
     skipped = await database.deliveries.find({"status": "skipped"}).to_list(10)
     assert len(skipped) == 2
+
+
+async def test_nobody_is_asked_to_pay_when_the_time_to_pay_is_over(
+    database: Database, consumer: Mails, server: MailServer
+) -> None:
+    sale = await put_on_sale(database)
+    await fan(database)
+    placed = await ordered(database, sale, "fan_a", 1)
+    await receive(database, notice(placed, "payment.failed"))
+    await sent(database, consumer, placed["expiresAt"])
+    assert server.taken == []
 
 
 async def test_an_order_that_expired_is_a_mail_only_if_its_payment_page_was_opened(
