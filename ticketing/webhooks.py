@@ -4,8 +4,8 @@
 
 What is sent is a CloudEvent signed by the Standard Webhooks scheme with the webhook's own secret.
 A webhook to which nothing got through for a day, or that answers 410, is disabled until its
-organiser enables it again. While it fails it is paused as a whole: the first request after a pause
-finds out for all the others that wait.
+organiser enables it again. While it fails it is paused as a whole: the first requests after a
+pause find out for all the others that wait.
 """
 
 import base64

@@ -42,6 +42,8 @@ def main() -> int:
     # While the database is away a sweep outlasts its interval, and the scheduler warns each time
     # that it left one out. That is as it should be, and the worker tells of the outage itself.
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
+    # It would log every address it asks, and a webhook's may have a secret in it.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         settings = Settings.from_environment()
         return uvloop.run(_run(settings, arguments.worker, rebuild=arguments.rebuild))
