@@ -18,6 +18,8 @@ FAN = "fan_nobody"
 HOLD = "hold_nobody.nobody.nobody.nobody"
 ORDER = "ord_nobody"
 PAYMENT = "pay_nobody"
+MESSAGE = "msg_nobody"
+WEBHOOK = "whk_nobody"
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 LATER = datetime(2030, 2, 1, tzinfo=UTC)
 PAGE = 21
@@ -430,8 +432,100 @@ OTHERS = (
     AccessPattern("the counters of an event", "dashboards", {"_id": EVENT}),
     AccessPattern("the place in the change stream", "resume_tokens", {"_id": "changes"}),
     AccessPattern("who holds a lease", "leases", {"_id": "release"}),
+    AccessPattern("a message by its id", "outbox", {"_id": MESSAGE}),
     AccessPattern(
-        "messages to deliver", "outbox", {}, declared.OUTBOX_BY_AGE, (("createdAt", 1),), 100
+        "messages to spread",
+        "outbox",
+        {"pending": True},
+        declared.OUTBOX_PENDING,
+        (("createdAt", 1), ("_id", 1)),
+        200,
+    ),
+    AccessPattern(
+        "messages past their keeping",
+        "outbox",
+        {"forgetAt": {"$lte": NOW}},
+        declared.OUTBOX_TO_FORGET,
+    ),
+    AccessPattern("a delivery by its id", "deliveries", {"_id": f"{MESSAGE}:mail"}),
+    AccessPattern(
+        "deliveries that are due",
+        "deliveries",
+        {"consumer": "mail", "dueAt": {"$lte": NOW}},
+        declared.DELIVERIES_DUE,
+        (("dueAt", 1),),
+        200,
+    ),
+    AccessPattern(
+        "open deliveries of a lane",
+        "deliveries",
+        {"lane": f"mail:{ORDER}", "dueAt": {"$exists": True}, "status": "waiting"},
+        declared.DELIVERIES_BY_LANE,
+        BY_ID,
+        1,
+    ),
+    AccessPattern(
+        "open deliveries of several lanes",
+        "deliveries",
+        {"lane": {"$in": [f"mail:{ORDER}", f"mail:{ORDER}2"]}, "dueAt": {"$exists": True}},
+        declared.DELIVERIES_BY_LANE,
+        (("lane", 1), ("_id", 1)),
+    ),
+    AccessPattern(
+        "deliveries to a webhook, newest first",
+        "deliveries",
+        {"target": WEBHOOK, "consumer": "webhook"},
+        declared.DELIVERIES_BY_WEBHOOK,
+        NEWEST_FIRST,
+        PAGE,
+    ),
+    AccessPattern(
+        "deliveries to a webhook, next page",
+        "deliveries",
+        {
+            "target": WEBHOOK,
+            "consumer": "webhook",
+            "createdAt": {"$lte": NOW},
+            "$or": [{"createdAt": {"$lt": NOW}}, {"_id": {"$lt": f"{MESSAGE}:{WEBHOOK}"}}],
+        },
+        declared.DELIVERIES_BY_WEBHOOK,
+        NEWEST_FIRST,
+        PAGE,
+    ),
+    AccessPattern(
+        "dead letters",
+        "deliveries",
+        {"status": "dead"},
+        declared.DELIVERIES_DEAD,
+        (("settledAt", -1),),
+        100,
+    ),
+    AccessPattern(
+        "dead letters so far",
+        "deliveries",
+        {"status": "dead", "settledAt": {"$lte": NOW}},
+        declared.DELIVERIES_DEAD,
+    ),
+    AccessPattern(
+        "deliveries past their keeping",
+        "deliveries",
+        {"forgetAt": {"$lte": NOW}},
+        declared.DELIVERIES_TO_FORGET,
+    ),
+    AccessPattern("a webhook by its id", "webhooks", {"_id": WEBHOOK, "organiserId": "org_nobody"}),
+    AccessPattern(
+        "webhooks of an organiser",
+        "webhooks",
+        {"organiserId": "org_nobody"},
+        declared.WEBHOOKS_BY_ORGANISER,
+        (("createdAt", 1), ("_id", 1)),
+        40,
+    ),
+    AccessPattern(
+        "webhooks of several organisers",
+        "webhooks",
+        {"organiserId": {"$in": ["org_nobody", "org_none"]}},
+        declared.WEBHOOKS_BY_ORGANISER,
     ),
     AccessPattern(
         "seat changes of an event since a version",

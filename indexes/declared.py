@@ -141,7 +141,58 @@ JOBS_DUE = Index("jobs", (("status", 1), ("leaseUntil", 1)), "jobs to work at")
 
 # --- Records that pass ---------------------------------------------------------------------------
 
-OUTBOX_BY_AGE = Index("outbox", (("createdAt", 1),), "messages to deliver")
+# Only what is still to be spread is in it, however many messages are kept.
+OUTBOX_PENDING = Index(
+    "outbox",
+    (("createdAt", 1), ("_id", 1)),
+    "messages to spread",
+    only_where={"pending": True},
+)
+# Each names the instant at which it may be forgotten. Nothing decides by it.
+OUTBOX_TO_FORGET = Index(
+    "outbox",
+    (("forgetAt", 1),),
+    "messages past their keeping",
+    sparse=True,
+    expire_after_seconds=0,
+)
+# A delivery has `dueAt` while it is open: what was delivered long ago is in neither of the two.
+DELIVERIES_DUE = Index(
+    "deliveries",
+    (("consumer", 1), ("dueAt", 1)),
+    "deliveries that are due",
+    only_where={"dueAt": {"$exists": True}},
+)
+DELIVERIES_BY_LANE = Index(
+    "deliveries",
+    (("lane", 1), ("_id", 1)),
+    "open deliveries of a lane",
+    only_where={"dueAt": {"$exists": True}},
+)
+DELIVERIES_BY_WEBHOOK = Index(
+    "deliveries",
+    (("target", 1), ("createdAt", -1), ("_id", -1)),
+    "deliveries to a webhook, newest first",
+    only_where={"consumer": "webhook"},
+)
+DELIVERIES_DEAD = Index(
+    "deliveries",
+    (("settledAt", -1),),
+    "dead letters",
+    only_where={"status": "dead"},
+)
+DELIVERIES_TO_FORGET = Index(
+    "deliveries",
+    (("forgetAt", 1),),
+    "deliveries past their keeping",
+    sparse=True,
+    expire_after_seconds=0,
+)
+WEBHOOKS_BY_ORGANISER = Index(
+    "webhooks",
+    (("organiserId", 1), ("createdAt", 1), ("_id", 1)),
+    "webhooks of an organiser",
+)
 # A provider repeats a notice for days; the record that makes the repetition harmless is kept for
 # far longer than that. Nothing here decides whether anybody has a seat.
 NOTICES_BY_AGE = Index(
@@ -188,7 +239,14 @@ INDEXES: tuple[Index, ...] = (
     NOTICES_TO_LOOK_AT,
     NOTICES_UNKNOWN,
     JOBS_DUE,
-    OUTBOX_BY_AGE,
+    OUTBOX_PENDING,
+    OUTBOX_TO_FORGET,
+    DELIVERIES_DUE,
+    DELIVERIES_BY_LANE,
+    DELIVERIES_BY_WEBHOOK,
+    DELIVERIES_DEAD,
+    DELIVERIES_TO_FORGET,
+    WEBHOOKS_BY_ORGANISER,
     NOTICES_BY_AGE,
     SEAT_CHANGES_BY_AGE,
 )

@@ -313,17 +313,74 @@ FAN = _object(
         "email": {"bsonType": "string"},
         "createdAt": INSTANT,
         "updatedAt": INSTANT,
-    }
+    },
+    {"language": TEXT},
 )
 MESSAGE = _object(
     {
         "_id": _identifier("msg_"),
         "kind": TEXT,
         "eventId": _identifier("evt_"),
-        "orderId": _identifier("ord_"),
         "body": {"bsonType": "object"},
         "createdAt": INSTANT,
+    },
+    {
+        "orderId": _identifier("ord_"),
+        "version": AT_LEAST_ONE,
+        "pending": {"enum": [True]},
+        "forgetAt": INSTANT,
+    },
+)
+
+
+def _delivery_in(statuses: list[str], required: str, forbidden: str) -> Schema:
+    return {
+        "properties": {"status": {"enum": statuses}},
+        "required": [required],
+        "not": {"required": [forbidden]},
     }
+
+
+DELIVERY = _object(
+    {
+        "_id": _identifier("msg_"),
+        "messageId": _identifier("msg_"),
+        "kind": TEXT,
+        "eventId": _identifier("evt_"),
+        "consumer": TEXT,
+        "target": TEXT,
+        "lane": TEXT,
+        "status": _one_of("waiting", "taken", "done", "skipped", "dead"),
+        "fence": COUNT,
+        "attempts": COUNT,
+        "tried": _list(_object({"at": INSTANT, "outcome": TEXT, "detail": {"bsonType": "string"}})),
+        "createdAt": INSTANT,
+    },
+    {
+        "orderId": _identifier("ord_"),
+        "dueAt": INSTANT,
+        "firstTriedAt": INSTANT,
+        "settledAt": INSTANT,
+        "forgetAt": INSTANT,
+    },
+    anyOf=[
+        # An open one without its instant would wait for ever, and nobody would see it.
+        _delivery_in(["waiting", "taken"], "dueAt", "settledAt"),
+        _delivery_in(["done", "skipped", "dead"], "settledAt", "dueAt"),
+    ],
+)
+WEBHOOK = _object(
+    {
+        "_id": _identifier("whk_"),
+        "organiserId": TEXT,
+        "url": TEXT,
+        "kinds": _list(TEXT, minItems=1),
+        "secret": _identifier("whsec_"),
+        "status": _one_of("enabled", "disabled"),
+        "failures": COUNT,
+        "createdAt": INSTANT,
+    },
+    {"failingSince": INSTANT, "pausedUntil": INSTANT, "disabledBecause": TEXT},
 )
 SEAT_COUNTS = dict.fromkeys(("total", *SEAT_STATUSES), WHOLE)
 DASHBOARD = _object(
@@ -379,6 +436,8 @@ VALIDATORS: dict[str, Schema] = {
     "sandbox_payments": SANDBOX_PAYMENT,
     "sandbox": SANDBOX_SWITCHES,
     "outbox": MESSAGE,
+    "deliveries": DELIVERY,
+    "webhooks": WEBHOOK,
     "dashboards": DASHBOARD,
     "seat_changes": SEAT_CHANGE,
     "resume_tokens": RESUME_TOKEN,

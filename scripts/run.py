@@ -24,6 +24,7 @@ from ticketing.settings import Settings
 SERVICES = {
     "API": ("ticketing.api",),
     "release worker": ("workers", "release"),
+    "deliver worker": ("workers", "deliver"),
     "changes worker": ("workers", "changes"),
     "payments worker": ("workers", "payments"),
 }

@@ -7,6 +7,9 @@ from pymongo import ReturnDocument
 
 from ticketing.mongo import Database, Document
 
+# The languages fans are written to in; the first is for those who named none.
+LANGUAGES = ("en", "de")
+
 
 @dataclass(frozen=True)
 class Caller:
@@ -22,15 +25,23 @@ async def profile(database: Database, fan_id: str) -> Document | None:
 
 
 async def save_profile(
-    database: Database, fan_id: str, name: str, email: str, now: datetime
+    database: Database,
+    fan_id: str,
+    name: str,
+    email: str,
+    now: datetime,
+    language: str | None = None,
 ) -> Document:
-    """Make or replace the fan's profile and return it as stored."""
+    """Make or replace the fan's profile and return it as stored. `language` is one of LANGUAGES."""
+    given = {"name": name, "email": email, "updatedAt": now}
+    change: Document = {"$set": given, "$setOnInsert": {"createdAt": now}}
+    if language is None:
+        change["$unset"] = {"language": ""}
+    else:
+        given["language"] = language
     saved: Document | None = await database.fans.find_one_and_update(
         {"_id": fan_id},
-        {
-            "$set": {"name": name, "email": email, "updatedAt": now},
-            "$setOnInsert": {"createdAt": now},
-        },
+        change,
         upsert=True,
         return_document=ReturnDocument.AFTER,
     )

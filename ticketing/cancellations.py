@@ -13,7 +13,7 @@ from typing import Any
 
 from pymongo import ReturnDocument
 
-from ticketing import back_off, checkout, events, mongo, states
+from ticketing import back_off, checkout, events, mongo, outbox, states
 from ticketing.accounts import Caller
 from ticketing.errors import NotFound
 from ticketing.mongo import Database, Document, Session
@@ -66,6 +66,8 @@ async def begin(database: Database, event_id: str, caller: Caller, now: datetime
             "fence": 0,
         }
         await database.jobs.insert_one(job, session=session)
+        told = outbox.message("event.cancelled", event_id, None, {"name": event["name"]}, now)
+        await database.outbox.insert_one(told, session=session)
         return job
 
     return await mongo.transaction(database, body)
@@ -157,7 +159,13 @@ async def _cancel(database: Database, job: Document, order_id: str, now: datetim
         if order is None or order["status"] not in OPEN_STATUSES:
             return 0
         amount = await checkout.cancel_in(
-            database, session, order, by=job["by"], why="the event is cancelled", now=now
+            database,
+            session,
+            order,
+            by=job["by"],
+            why="the event is cancelled",
+            cause="event",
+            now=now,
         )
         counted = {"cancelled": 1, "refunded": int(amount > 0), "amount": amount}
         await _update(database, job, {"$inc": counted}, session)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from pymongo import UpdateOne
 from pymongo.errors import BulkWriteError, PyMongoError
@@ -525,6 +525,8 @@ def _decide(work: _Work, facts: _Facts, order: Document, notice: Notice) -> str:
         if not states.allows(states.PAYMENT, own["status"], to):
             return "ignored"
         _settle_payment(work, order, to, charge=notice.charge)
+        if to == "failed":
+            work.messages.append(_completed(order, to, work.now))
         return to
     if own["status"] == "succeeded":
         return "repeated"
@@ -543,14 +545,17 @@ def _decide_success(work: _Work, facts: _Facts, order: Document, notice: Notice)
     if _given_back_outside(order) >= order["total"]:
         # The provider gave the money back before it told us of it.
         _settle_payment(work, order, "succeeded", charge=notice.charge)
+        work.messages.append(_completed(order, "succeeded", work.now))
         _expire(work, order, "paid, but refunded at the provider")
         return "refunded"
     to_sell, reason = _seats_or_reason(work, facts, order)
     if reason is None:
+        work.messages.append(_completed(order, "succeeded", work.now))
         _confirm(work, order, to_sell, by="provider", why="paid")
         work.payments.append(payments.settle(order, "succeeded", work.now, charge=notice.charge))
         return "confirmed"
     _settle_payment(work, order, "succeeded", refunded=notice.amount, charge=notice.charge)
+    work.messages.append(_completed(order, "succeeded", work.now))
     _expire(work, order, f"paid, but {reason}")
     _refund(work, order, notice, reason)
     return "refunded"
@@ -598,6 +603,17 @@ def _decide_refund(work: _Work, facts: _Facts, order: Document, notice: Notice, 
     if to == "done":
         work.messages.append(refunds.done_message(refund, work.now))
     return to
+
+
+def _completed(order: Document, outcome: str, now: datetime) -> Document:
+    """The message that a provider has told what became of the order's payment."""
+    paid = {
+        "paymentId": order["payment"]["paymentId"],
+        "outcome": outcome,
+        "amount": order["total"],
+        "currency": order["currency"],
+    }
+    return outbox.message("payment.completed", order["eventId"], order["_id"], paid, now)
 
 
 def _seats_or_reason(
@@ -673,7 +689,7 @@ def _expire(work: _Work, order: Document, why: str) -> None:
         return
     work.orders.append(orders.change(order, "expired", why=why, by="system", now=work.now))
     work.messages.append(
-        outbox.message("order.expired", order["eventId"], order["_id"], {}, work.now)
+        outbox.message("order.expired", order["eventId"], order["_id"], {"reason": why}, work.now)
     )
 
 
@@ -755,16 +771,27 @@ async def cancel(database: Database, order_id: str, fan_id: str, *, now: datetim
         order = await database.orders.find_one({"_id": order_id, "fanId": fan_id}, session=session)
         if order is None:
             raise NotFound("There is no such order.")
-        await cancel_in(database, session, order, by=fan_id, why="asked for by the fan", now=now)
+        await cancel_in(
+            database, session, order, by=fan_id, why="asked for by the fan", cause="fan", now=now
+        )
 
     await mongo.transaction(database, body)
     return await orders.find(database, order_id, fan_id)
 
 
 async def cancel_in(
-    database: Database, session: Session, order: Document, *, by: str, why: str, now: datetime
+    database: Database,
+    session: Session,
+    order: Document,
+    *,
+    by: str,
+    why: str,
+    cause: Literal["fan", "event"],
+    now: datetime,
 ) -> int:
     """Cancel an order as it was read in this transaction; returns how much goes back.
+
+    `why` is for its history; `cause` is what its message says.
 
     Raises OrderState for one that is cancelled or expired.
     """
@@ -795,7 +822,9 @@ async def cancel_in(
     amount = _left_of(order)
     if amount:
         _give_back(work, order, amount, "the order was cancelled", by)
-    work.messages.append(outbox.message("order.cancelled", order["eventId"], order["_id"], {}, now))
+    work.messages.append(
+        outbox.message("order.cancelled", order["eventId"], order["_id"], {"reason": cause}, now)
+    )
     await work.write(database, session)
     return amount
 

@@ -16,7 +16,7 @@ from typing import Any
 from bson.timestamp import Timestamp
 from pymongo import ReplaceOne
 
-from ticketing import boards, mongo, orders, seats
+from ticketing import boards, mongo, orders, outbox, seats
 from ticketing.errors import NotFound
 from ticketing.mongo import Database, Document, Session
 
@@ -189,9 +189,34 @@ async def apply(
                 ],
                 session=session,
             )
+            await _tell_sold_out(database, zip(stored, fresh, strict=True), now, session)
 
     await mongo.transaction(database, body, seconds_max=None)
     return after
+
+
+async def _tell_sold_out(
+    database: Database,
+    counters: Iterable[tuple[Document, Document]],
+    now: datetime,
+    session: Session,
+) -> None:
+    """Write a message for each event whose last seat was sold between old and new counters.
+
+    In the transaction that moves them, so that it is told once however many workers there are.
+    """
+    messages = [
+        outbox.message("event.soldOut", new["_id"], None, {"seatCount": new["seats"]["sold"]}, now)
+        for old, new in counters
+        if _is_sold_out(new) and not _is_sold_out(old)
+    ]
+    if messages:
+        await database.outbox.insert_many(messages, session=session)
+
+
+def _is_sold_out(counters: Document) -> bool:
+    seat_counts = counters["seats"]
+    return bool(seat_counts["sold"]) and not seat_counts["available"] and not seat_counts["held"]
 
 
 @dataclass
@@ -589,6 +614,12 @@ async def rebuild(database: Database, now: datetime) -> int:
         # Events made since the moment had no change before it: they begin from nothing again.
         new = [_from_nothing(old, now) for old in stored.values() if old["_id"] not in counted_ids]
         writes, records = [], []
+        found_sold_out = [
+            (stored[dashboard["_id"]], dashboard)
+            for dashboard in fresh
+            if dashboard["_id"] in stored
+        ]
+        await _tell_sold_out(database, found_sold_out, now, session)
         for dashboard in [*fresh, *new]:
             old = stored.get(dashboard["_id"])
             # One version is left out, so that the boards see a gap and read the seats themselves.

@@ -2,6 +2,8 @@
 
 import hashlib
 import secrets
+from datetime import datetime
+from itertools import count
 
 # Crockford's alphabet: no I, L, O, U, so that a reference read aloud at a door is not misheard.
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -11,6 +13,16 @@ REFERENCE_LENGTH = 8
 def fresh(prefix: str) -> str:
     """A new identifier of 128 random bits, such as `ord_3f…`."""
     return f"{prefix}_{secrets.token_hex(16)}"
+
+
+_made = count()
+
+
+def ordered(prefix: str, now: datetime) -> str:
+    """A new identifier that sorts by its instant and, within one, as this process made them."""
+    milliseconds = int(now.timestamp() * 1_000)
+    made = next(_made) & 0xFFFF_FFFF
+    return f"{prefix}_{milliseconds:012x}{made:08x}{secrets.token_hex(6)}"
 
 
 def derived(prefix: str, *parts: str) -> str:

@@ -17,6 +17,12 @@ CURRENCIES = frozenset(
     """.split()
 )
 
+# ISO 4217's minor units; all other currencies have two digits.
+_WITHOUT_DIGITS = frozenset(
+    "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX VND VUV XAF XOF XPF".split()
+)
+_WITH_THREE_DIGITS = frozenset("BHD IQD JOD KWD LYD OMR TND".split())
+
 # One seat costs at most this many minor units: 80,000 seats of it still fit a 64-bit integer with
 # room to spare, and no real seat comes near.
 PRICE_MAX = 1_000_000_000
@@ -25,3 +31,10 @@ PRICE_MAX = 1_000_000_000
 def money(amount: int, currency: str) -> dict[str, Any]:
     """Money as the API writes it."""
     return {"amount": amount, "currency": currency}
+
+
+def minor_digits(currency: str) -> int:
+    """How many digits of an amount in the minor unit come after the decimal mark."""
+    if currency in _WITHOUT_DIGITS:
+        return 0
+    return 3 if currency in _WITH_THREE_DIGITS else 2

@@ -5,6 +5,7 @@ import binascii
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from email.policy import EmailPolicy
 
 # Known to everybody on purpose: a developer's machine needs no set-up. Production refuses to start
 # with a secret left unset, so these never guard anything real.
@@ -21,6 +22,8 @@ _CHOICES = {
     "mongo_driver": ("pymongo", "motor"),
     "sandbox_payments": ("", "on", "off"),
     "payment_provider": ("sandbox", "stripe"),
+    "smtp_encryption": ("starttls", "tls", "none"),
+    "webhooks_to_private_addresses": ("on", "off"),
 }
 
 
@@ -54,6 +57,13 @@ class Settings:
     provider_seconds_max: float = 5.0
     hold_seconds: int = 600
     release_interval_seconds: float = 1.0
+    smtp_host: str = ""
+    smtp_port: int = 587
+    smtp_user: str = ""
+    smtp_password: str = ""
+    smtp_encryption: str = "starttls"
+    mail_from: str = ""
+    webhooks_to_private_addresses: str = "off"
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] = os.environ) -> "Settings":
@@ -78,6 +88,7 @@ def _checked(settings: Settings) -> Settings:
             raise SettingsError(f"TICKETING_{name.upper()} must be {named}.")
     _check_ranges(settings)
     _check_provider(settings)
+    _check_mail(settings)
     completed = {
         # The sandbox takes no money: in production somebody must have asked for it.
         "sandbox_payments": settings.sandbox_payments
@@ -121,6 +132,27 @@ def _check_provider(settings: Settings) -> None:
         raise SettingsError("TICKETING_STRIPE_SECRET_KEY is not set: stripe needs it.")
     if settings.stripe_secret_key and not settings.stripe_webhook_secret:
         raise SettingsError("TICKETING_STRIPE_WEBHOOK_SECRET is not set: stripe needs it.")
+
+
+def _check_mail(settings: Settings) -> None:
+    if not 0 < settings.smtp_port < 65536:
+        raise SettingsError("TICKETING_SMTP_PORT must be a port number from 1 to 65535.")
+    if settings.smtp_host and not _is_mailbox(settings.mail_from):
+        raise SettingsError(
+            "TICKETING_MAIL_FROM must be one address, such as Tickets <tickets@example.org>:"
+            " mail is on, since TICKETING_SMTP_HOST is set."
+        )
+    if settings.smtp_user and settings.smtp_encryption == "none":
+        raise SettingsError(
+            "TICKETING_SMTP_ENCRYPTION must be starttls or tls: without either the password of"
+            " TICKETING_SMTP_USER could be read on its way."
+        )
+
+
+def _is_mailbox(text: str) -> bool:
+    """Whether a text is one mail address, with or without a name before it."""
+    header = EmailPolicy().header_factory("From", text)
+    return len(header.addresses) == 1 and not header.defects and bool(header.addresses[0].domain)
 
 
 def webhook_key(settings: Settings) -> bytes:

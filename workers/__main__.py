@@ -10,11 +10,12 @@ import uvloop
 from pymongo.errors import PyMongoError
 
 from ticketing.settings import Settings, SettingsError
-from workers import changes, payments, release
+from workers import changes, deliver, payments, release
 
 EXAMPLES = """examples:
   python -m workers release             free overdue holds and expire their orders
   python -m workers payments            look up payments, send refunds, cancel events' orders
+  python -m workers deliver             send mails to fans and webhooks to organisers
   python -m workers changes             keep the dashboards' counters
   python -m workers changes --rebuild   count all events afresh, then exit
 
@@ -29,7 +30,7 @@ def main() -> int:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("worker", choices=["release", "changes", "payments"])
+    parser.add_argument("worker", choices=["release", "changes", "payments", "deliver"])
     parser.add_argument("--rebuild", action="store_true", help="count afresh and exit (changes)")
     arguments = parser.parse_args()
     if arguments.rebuild and arguments.worker != "changes":
@@ -42,6 +43,8 @@ def main() -> int:
     # While the database is away a sweep outlasts its interval, and the scheduler warns each time
     # that it left one out. That is as it should be, and the worker tells of the outage itself.
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
+    # It would log every address it asks, and a webhook's may have a secret in it.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         settings = Settings.from_environment()
         return uvloop.run(_run(settings, arguments.worker, rebuild=arguments.rebuild))
@@ -60,8 +63,13 @@ async def _run(settings: Settings, worker: str, *, rebuild: bool) -> int:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    runs = {"release": release.run, "changes": changes.run, "payments": payments.run}
-    await runs[worker](settings, stopping)
+    loops = {
+        "release": release.run,
+        "changes": changes.run,
+        "payments": payments.run,
+        "deliver": deliver.run,
+    }
+    await loops[worker](settings, stopping)
     return 0
 
 

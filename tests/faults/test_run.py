@@ -136,6 +136,7 @@ def test_everything_starts_and_nothing_is_left_when_asked_to_stop(tmp_path: Path
             "workers release",
             "workers changes",
             "workers payments",
+            "workers deliver",
         ):
             assert part in ours
         running.process.send_signal(signal.SIGINT)
@@ -160,7 +161,15 @@ def test_nothing_is_left_when_the_command_itself_is_killed(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "killed", ["ticketing.api", "workers release", "workers changes", "workers payments", "mongod "]
+    "killed",
+    [
+        "ticketing.api",
+        "workers release",
+        "workers payments",
+        "workers deliver",
+        "workers changes",
+        "mongod ",
+    ],
 )
 def test_a_process_that_is_killed_comes_again_and_all_is_well_within_ten_seconds(
     tmp_path: Path, killed: str

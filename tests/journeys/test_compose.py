@@ -37,7 +37,8 @@ from tests.journeys.conftest import (
 from ticketing.settings import Settings
 
 TEXT = (REPOSITORY / "compose.yaml").read_text()
-OURS = {"indexes", "api", "release", "changes", "payments"}
+OURS = {"indexes", "api", "release", "deliver", "changes", "payments"}
+REACHES_OUT = {"api", "deliver", "payments"}
 NODES = {"mongodb1", "mongodb2", "mongodb3"}
 WEBHOOK_KEY = b"a key of this test and no other."
 SECRETS = {
@@ -117,7 +118,8 @@ def test_the_nodes_are_reached_from_our_services_alone() -> None:
     assert document["networks"]["database"]["internal"] is True
     for name, service in document["services"].items():
         assert ("ports" in service) == (name == "api")
-        assert service["networks"] == (["database", "outside"] if name == "api" else ["database"])
+        outside = ["outside"] if name in REACHES_OUT else []
+        assert service["networks"] == ["database", *outside]
 
 
 def test_the_first_node_makes_those_nodes_a_set_that_our_services_name() -> None:

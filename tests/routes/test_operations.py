@@ -197,6 +197,13 @@ async def test_the_description_has_every_route_of_the_contract(description: Json
         "GET /v1/orders/{orderId}/calendar.ics",
         "GET /v1/ticket-keys",
         "GET /v1/events/{eventId}/void-tickets",
+        "POST /v1/webhooks",
+        "GET /v1/webhooks",
+        "GET /v1/webhooks/{webhookId}",
+        "DELETE /v1/webhooks/{webhookId}",
+        "POST /v1/webhooks/{webhookId}/enable",
+        "GET /v1/webhooks/{webhookId}/deliveries",
+        "POST /v1/webhooks/{webhookId}/deliveries/{messageId}/replay",
         "POST /v1/payments/webhooks/{provider}",
         "GET /v1/sandbox/payments/{paymentId}",
         "POST /v1/sandbox/payments/{paymentId}/pay",
@@ -224,7 +231,7 @@ async def test_the_description_tells_what_the_framework_cannot_know(description:
         for parameter in item.get("post", {}).get("parameters", [])
         if parameter["name"] == "Idempotency-Key"
     }
-    assert keyed == {"/v1/events", "/v1/events/{eventId}/holds", "/v1/orders"}
+    assert keyed == {"/v1/events", "/v1/events/{eventId}/holds", "/v1/orders", "/v1/webhooks"}
     for form in ("seats", "availability"):
         responses = description["paths"][f"/v1/events/{{eventId}}/{form}"]["get"]["responses"]
         assert "304" in responses

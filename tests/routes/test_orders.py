@@ -240,9 +240,19 @@ async def test_a_profile_is_empty_until_saved_and_then_replaced(api: Api) -> Non
     assert_problem(await api.http.get("/v1/me", headers=api.as_organiser), 403, "forbidden")
 
 
+async def test_a_fan_may_choose_the_language_they_are_written_to_in(api: Api) -> None:
+    body = {"name": "Zoë", "email": "zoe@example.org"}
+    saved = await api.http.put("/v1/me", json=body | {"language": "de"}, headers=api.as_fan)
+    assert saved.json()["language"] == "de"
+    assert (await api.http.get("/v1/me", headers=api.as_fan)).json() == saved.json()
+    replaced = await api.http.put("/v1/me", json=body, headers=api.as_fan)
+    assert "language" not in replaced.json()
+
+
 @pytest.mark.parametrize(
     ("changes", "path"),
     [
+        ({"language": "tlh"}, "language"),
         ({"name": ""}, "name"),
         ({"name": "a\0b"}, "name"),
         ({"name": "x" * 201}, "name"),

@@ -56,8 +56,37 @@ def test_production_without_a_secret_does_not_start(missing: str) -> None:
         ("TICKET_SIGNING_SECRET", "!" * 44),
         ("TICKET_FORMER_KEYS", "QUFB"),
         ("TICKET_FORMER_KEYS", "A" * 43 + ",x"),
+        ("SMTP_PORT", "70000"),
+        ("SMTP_ENCRYPTION", "ssl"),
+        ("WEBHOOKS_TO_PRIVATE_ADDRESSES", "yes"),
     ],
 )
 def test_a_value_that_cannot_be_is_named(name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=f"TICKETING_{name}"):
         Settings.from_environment({f"TICKETING_{name}": value})
+
+
+@pytest.mark.parametrize(
+    "sender", ["", "tickets", "Tickets <>", "a@b.org, c@d.org", "a@b.org\nX: y"]
+)
+def test_mail_is_sent_from_one_address(sender: str) -> None:
+    environment = {"TICKETING_SMTP_HOST": "mail.example.org", "TICKETING_MAIL_FROM": sender}
+    with pytest.raises(SettingsError, match="TICKETING_MAIL_FROM"):
+        Settings.from_environment(environment)
+
+
+@pytest.mark.parametrize("sender", ["tickets@example.org", "Kärten <tickets@example.org>"])
+def test_the_sender_may_have_a_name(sender: str) -> None:
+    environment = {"TICKETING_SMTP_HOST": "mail.example.org", "TICKETING_MAIL_FROM": sender}
+    assert Settings.from_environment(environment).mail_from == sender
+
+
+def test_a_password_is_not_sent_where_all_can_read_it() -> None:
+    environment = {
+        "TICKETING_SMTP_HOST": "mail.example.org",
+        "TICKETING_MAIL_FROM": "tickets@example.org",
+        "TICKETING_SMTP_USER": "tickets",
+        "TICKETING_SMTP_ENCRYPTION": "none",
+    }
+    with pytest.raises(SettingsError, match="TICKETING_SMTP_ENCRYPTION"):
+        Settings.from_environment(environment)

@@ -167,6 +167,40 @@ async def test_a_rebuild_in_the_middle_of_a_sale_leaves_the_counters_exact(
         await at_rest(database, sale)
 
 
+async def test_the_last_seat_sold_is_told_once_however_many_workers_there_are(
+    settings: Settings, database: Database
+) -> None:
+    sale = await put_on_sale(database, sections=_floor(3))
+    told = {"kind": "event.soldOut", "eventId": sale.event_id}
+    async with worker(settings), worker(settings):
+        await started(database)
+        bought = []
+        for ordinal in range(3):
+            bought.append(await ordered(database, sale, f"fan_{ordinal}", ordinal))
+            assert await database.outbox.count_documents(told) == 0
+            await checkout.receive(database, [notice(bought[-1])], now=NOW)
+        await at_rest(database, sale)
+        (message,) = await database.outbox.find(told).to_list(10)
+        assert message["body"] == {"seatCount": 3}
+        # A seat that came back and is sold anew is sold out anew.
+        await checkout.cancel(database, bought[0]["_id"], "fan_0", now=NOW)
+        await at_rest(database, sale)
+        again = await ordered(database, sale, "fan_9", 0)
+        await checkout.receive(database, [notice(again)], now=NOW)
+        await at_rest(database, sale)
+    assert await database.outbox.count_documents(told) == 2
+
+
+async def test_a_recount_tells_of_the_last_seat_where_nobody_counted_it(
+    settings: Settings, database: Database
+) -> None:
+    sale = await put_on_sale(database, sections=_floor(1))
+    await checkout.receive(database, [notice(await ordered(database, sale, "fan_a", 0))], now=NOW)
+    for _ in range(2):
+        await changes.rebuild(settings)
+        assert await database.outbox.count_documents({"kind": "event.soldOut"}) == 1
+
+
 async def test_spoilt_counters_are_found_and_a_rebuild_mends_them(
     settings: Settings, database: Database
 ) -> None:

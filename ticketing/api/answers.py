@@ -317,11 +317,15 @@ class TicketKeys(msgspec.Struct, frozen=True):
 
 
 class Profile(Answer, frozen=True):
-    """The fan's own data; name and email are null until they are saved."""
+    """The fan's own data; name and email are null until they are saved.
+
+    `language` is there when the fan has chosen the one to be written to in.
+    """
 
     fan_id: str
     name: str | None
     email: str | None
+    language: Literal["en", "de"] | msgspec.UnsetType = msgspec.UNSET
 
 
 def hold(placed: DomainHold) -> Hold:
@@ -424,11 +428,110 @@ def profile(caller: Caller, document: Document | None) -> Profile:
     """The fan's own data."""
     if document is None:
         return Profile(caller.subject, None, None)
-    return Profile(document["_id"], document["name"], document["email"])
+    return Profile(
+        document["_id"],
+        document["name"],
+        document["email"],
+        document.get("language", msgspec.UNSET),
+    )
 
 
 def _event_copy(copy: Document) -> EventCopy:
     return EventCopy(copy["name"], rfc3339(copy["startsAt"]), copy["venueName"], copy["timezone"])
+
+
+# --- Webhooks -------------------------------------------------------------------------------------
+
+
+class Webhook(Answer, frozen=True):
+    """Where messages are sent. `secret` verifies them, and is shown when the webhook is made."""
+
+    webhook_id: str
+    url: str
+    kinds: list[str]
+    status: Literal["enabled", "disabled"]
+    created_at: Instant
+    disabled_because: str | msgspec.UnsetType = msgspec.UNSET
+    secret: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class WebhookPage(Answer, frozen=True):
+    """All of an organiser's webhooks: there are so few that one page holds them."""
+
+    items: list[Webhook]
+    next_cursor: None = None
+
+
+class DeliveryAttempt(Answer, frozen=True):
+    """What one attempt came to."""
+
+    at: Instant
+    outcome: Literal["done", "skipped", "failed"]
+    detail: str
+
+
+class Delivery(Answer, frozen=True):
+    """One message on its way to one webhook, with its latest attempts, oldest first."""
+
+    message_id: str
+    kind: str
+    event_id: str
+    status: Literal["waiting", "done", "skipped", "dead"]
+    attempts: list[DeliveryAttempt]
+    created_at: Instant
+    order_id: str | msgspec.UnsetType = msgspec.UNSET
+    next_attempt_at: Instant | msgspec.UnsetType = msgspec.UNSET
+    settled_at: Instant | msgspec.UnsetType = msgspec.UNSET
+
+
+class DeliveryPage(Answer, frozen=True):
+    """A page of deliveries."""
+
+    items: list[Delivery]
+    next_cursor: str | None
+
+
+def webhook(document: Document, *, with_secret: bool = False) -> Webhook:
+    """A webhook as its organiser sees it."""
+    return Webhook(
+        document["_id"],
+        document["url"],
+        document["kinds"],
+        document["status"],
+        rfc3339(document["createdAt"]),
+        document.get("disabledBecause", msgspec.UNSET),
+        document["secret"] if with_secret else msgspec.UNSET,
+    )
+
+
+def webhook_page(documents: list[Document]) -> WebhookPage:
+    """All webhooks of an organiser."""
+    return WebhookPage([webhook(document) for document in documents])
+
+
+def delivery(document: Document) -> Delivery:
+    """What became of a message so far. One that is under way waits, as far as its reader goes."""
+    is_open = document["status"] in ("waiting", "taken")
+    settled_at = document.get("settledAt")
+    return Delivery(
+        document["messageId"],
+        document["kind"],
+        document["eventId"],
+        "waiting" if is_open else document["status"],
+        [
+            DeliveryAttempt(rfc3339(tried["at"]), tried["outcome"], tried["detail"])
+            for tried in document["tried"]
+        ],
+        rfc3339(document["createdAt"]),
+        document.get("orderId", msgspec.UNSET),
+        rfc3339(document["dueAt"]) if is_open else msgspec.UNSET,
+        rfc3339(settled_at) if settled_at else msgspec.UNSET,
+    )
+
+
+def delivery_page(page: DomainPage) -> DeliveryPage:
+    """A page of deliveries."""
+    return DeliveryPage([delivery(item) for item in page.items], page.next_cursor)
 
 
 # --- Dashboard ------------------------------------------------------------------------------------

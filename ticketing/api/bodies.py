@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from litestar import Request
@@ -69,6 +69,14 @@ class ProfileForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
     name: str
     email: str
+    language: Literal["en", "de"] | msgspec.UnsetType = msgspec.UNSET
+
+
+class WebhookForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """Where messages about the organiser's events are to be sent; all `kinds` unless some are."""
+
+    url: str
+    kinds: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
 async def read(request: Request[Any, Any, Any], form: type[Form]) -> Form:
@@ -192,7 +200,15 @@ def _fault(text: str) -> tuple[str, str]:
 
 # --- Describing bodies --------------------------------------------------------------------------
 
-_FORMS = (events.NewEvent, HoldForm, OrderForm, ProfileForm, RefundForm, Switches)
+_FORMS = (
+    events.NewEvent,
+    HoldForm,
+    OrderForm,
+    ProfileForm,
+    RefundForm,
+    Switches,
+    WebhookForm,
+)
 
 
 def described_by(form: type[msgspec.Struct], *, keyed: bool = False) -> type[Operation]:

@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
+import msgspec
 from litestar import Request, Response, delete, get, post, put
 from litestar.params import FromQuery, QueryParameter
 
@@ -160,9 +161,15 @@ async def get_profile(request: Request[Any, Any, Any]) -> answers.Profile:
 )
 async def save_profile(request: Request[Any, Any, Any]) -> answers.Profile:
     """Replaces what was saved before."""
-    name, email = bodies.profile(await bodies.read(request, bodies.ProfileForm))
+    form = await bodies.read(request, bodies.ProfileForm)
+    name, email = bodies.profile(form)
     stored = await accounts.save_profile(
-        services_of(request).database, request.user.subject, name, email, clock.now()
+        services_of(request).database,
+        request.user.subject,
+        name,
+        email,
+        clock.now(),
+        None if form.language is msgspec.UNSET else form.language,
     )
     return answers.profile(request.user, stored)
 

@@ -1,8 +1,9 @@
-"""What an organiser does: make events, put them on sale, watch the sale."""
+"""What an organiser does: make events, put them on sale, watch the sale, be told of it."""
 
 from typing import Annotated, Any, Literal
 
-from litestar import Request, Response, get, post
+import msgspec
+from litestar import Request, Response, delete, get, post
 from litestar.params import FromQuery, QueryParameter
 
 from ticketing import (
@@ -16,9 +17,19 @@ from ticketing import (
     refunds,
     states,
     tickets,
+    webhooks,
 )
 from ticketing.api import answers, auth, bodies, problems
-from ticketing.api.parameters import PAGE_SIZE, Cursor, EventId, Limit, OrderId, RefundId
+from ticketing.api.parameters import (
+    PAGE_SIZE,
+    Cursor,
+    EventId,
+    Limit,
+    MessageId,
+    OrderId,
+    RefundId,
+    WebhookId,
+)
 from ticketing.api.replies import Reply
 from ticketing.api.routing import Router
 from ticketing.api.services import services_of
@@ -202,6 +213,107 @@ async def list_void_tickets(
     return answers.void_ticket_page(page)
 
 
+@post(
+    "/webhooks",
+    summary="Register a webhook",
+    operation_class=bodies.described_by(bodies.WebhookForm, keyed=True),
+    responses=problems.documented(webhooks.WebhookLimit, IdempotencyKeyReused),
+)
+async def register_webhook(request: Request[Any, Any, Any]) -> Response[answers.Webhook]:
+    """Messages about the caller's events are sent there from now on. Keep the `secret`."""
+    services = services_of(request)
+    form = await bodies.read(request, bodies.WebhookForm)
+    made = await webhooks.register(
+        services.database,
+        services.settings,
+        organiser_id=request.user.subject,
+        url=form.url,
+        kinds=None if form.kinds is msgspec.UNSET else form.kinds,
+        key=bodies.idempotency_key(request),
+        body=await request.body(),
+        now=clock.now(),
+    )
+    return Reply(
+        answers.webhook(made, with_secret=True),
+        headers={"Location": f"/v1/webhooks/{made['_id']}"},
+    )
+
+
+@get("/webhooks", summary="The organiser's webhooks")
+async def list_webhooks(request: Request[Any, Any, Any]) -> answers.WebhookPage:
+    """The caller's own, oldest first."""
+    found = await webhooks.listing(services_of(request).database, request.user.subject)
+    return answers.webhook_page(found)
+
+
+@get("/webhooks/{webhookId:str}", summary="One webhook", responses=problems.documented(NotFound))
+async def get_webhook(request: Request[Any, Any, Any], webhook_id: WebhookId) -> answers.Webhook:
+    """The caller's own webhook, without its secret."""
+    found = await webhooks.find(services_of(request).database, webhook_id, request.user.subject)
+    return answers.webhook(found)
+
+
+@delete(
+    "/webhooks/{webhookId:str}",
+    summary="Remove a webhook",
+    status_code=204,
+    responses=problems.documented(NotFound),
+)
+async def remove_webhook(request: Request[Any, Any, Any], webhook_id: WebhookId) -> None:
+    """Nothing is sent there any more, nor what waits to be."""
+    await webhooks.remove(services_of(request).database, webhook_id, request.user.subject)
+
+
+@post(
+    "/webhooks/{webhookId:str}/enable",
+    summary="Enable a webhook again",
+    status_code=200,
+    responses=problems.documented(NotFound),
+)
+async def enable_webhook(request: Request[Any, Any, Any], webhook_id: WebhookId) -> answers.Webhook:
+    """After nothing got through for long it was disabled; what was given up can be replayed."""
+    enabled = await webhooks.enable(services_of(request).database, webhook_id, request.user.subject)
+    return answers.webhook(enabled)
+
+
+@get(
+    "/webhooks/{webhookId:str}/deliveries",
+    summary="What was sent to a webhook",
+    responses=problems.documented(NotFound),
+)
+async def list_deliveries(
+    request: Request[Any, Any, Any],
+    webhook_id: WebhookId,
+    limit: Limit = PAGE_SIZE,
+    cursor: Cursor = None,
+) -> answers.DeliveryPage:
+    """The deliveries of the last weeks, newest first."""
+    page = await webhooks.deliveries(
+        services_of(request).database,
+        webhook_id,
+        request.user.subject,
+        limit=limit,
+        cursor=cursor,
+    )
+    return answers.delivery_page(page)
+
+
+@post(
+    "/webhooks/{webhookId:str}/deliveries/{messageId:str}/replay",
+    summary="Send a message once more",
+    status_code=202,
+    responses=problems.documented(NotFound),
+)
+async def replay_delivery(
+    request: Request[Any, Any, Any], webhook_id: WebhookId, message_id: MessageId
+) -> answers.Delivery:
+    """Whatever became of it. Its `webhook-id` is that of the first time."""
+    waiting = await webhooks.replay(
+        services_of(request).database, webhook_id, message_id, request.user.subject, clock.now()
+    )
+    return answers.delivery(waiting)
+
+
 router = Router(
     path="/v1",
     before_request=auth.required("organiser", "admin"),
@@ -216,6 +328,13 @@ router = Router(
         get_dashboard,
         get_sales,
         list_void_tickets,
+        register_webhook,
+        list_webhooks,
+        get_webhook,
+        remove_webhook,
+        enable_webhook,
+        list_deliveries,
+        replay_delivery,
     ],
     security=[{"token": []}],
     tags=["organiser"],

@@ -17,6 +17,8 @@ HoldId: TypeAlias = Annotated[str, PathParameter(name="holdId")]
 OrderId: TypeAlias = Annotated[str, PathParameter(name="orderId")]
 RefundId: TypeAlias = Annotated[str, PathParameter(name="refundId")]
 PaymentId: TypeAlias = Annotated[str, PathParameter(name="paymentId")]
+WebhookId: TypeAlias = Annotated[str, PathParameter(name="webhookId")]
+MessageId: TypeAlias = Annotated[str, PathParameter(name="messageId")]
 
 Limit: TypeAlias = Annotated[
     int, QueryParameter(ge=1, le=PAGE_SIZE_MAX, description="How many items at most.")

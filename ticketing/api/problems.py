@@ -22,7 +22,7 @@ from pymongo.errors import (
     WriteConcernError,
 )
 
-from ticketing import errors, events, gateway, holds, printing, states
+from ticketing import errors, events, gateway, holds, printing, states, webhooks
 from ticketing.api import middleware
 from ticketing.api.replies import Reply
 from ticketing.group_commit import Overloaded
@@ -83,6 +83,7 @@ STATUSES: dict[type[errors.Refusal], int] = {
     holds.LimitExceeded: 409,
     holds.HoldExpired: 410,
     states.OrderState: 409,
+    webhooks.WebhookLimit: 409,
     errors.IdempotencyKeyReused: 422,
     errors.IdempotencyInProgress: 409,
     gateway.BadSignature: 400,

@@ -1,0 +1,95 @@
+"""The deliver worker: messages out of the outbox, to fans by mail and to organisers by webhook.
+
+Any number may run.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from pymongo.errors import PyMongoError
+
+from ticketing import clock, mongo, outbox
+from ticketing.mails import Mails
+from ticketing.mongo import Database
+from ticketing.outbox import Consumer
+from ticketing.settings import Settings
+from ticketing.smtp import Smtp
+from ticketing.tasks import end
+from ticketing.webhooks import Sender
+
+# Each consumer has places of its own: a mail server that is slow holds up no webhook.
+AT_ONCE_MAX = 16
+IDLE_SECONDS = 0.5
+# What is under way when the worker is told to stop has this long to end. What is cut off is tried
+# again when its lease lapses.
+FINISH_SECONDS_MAX = 8.0
+
+log = logging.getLogger("ticketing.deliver")
+
+
+async def run(settings: Settings, stopping: asyncio.Event) -> None:
+    """Spread and deliver messages until told to stop; what is under way is finished first."""
+    client = await mongo.connect(settings)
+    post = Smtp(settings)
+    sender = Sender(client.database, settings)
+    consumers: list[Consumer] = [sender]
+    if settings.smtp_host:
+        consumers.append(Mails(client.database, settings, post))
+    else:
+        log.warning("No mail is sent: TICKETING_SMTP_HOST is not set.")
+    log.info("The deliver worker is running.")
+    try:
+        await asyncio.gather(
+            _spread(client.database, consumers, stopping),
+            *(_deliver(client.database, consumer, stopping) for consumer in consumers),
+        )
+    finally:
+        await sender.close()
+        await post.close()
+        await client.close()
+
+
+async def _spread(database: Database, consumers: list[Consumer], stopping: asyncio.Event) -> None:
+    while not stopping.is_set():
+        spread = 0
+        try:
+            spread = await outbox.spread(database, consumers, clock.now())
+        except PyMongoError as error:
+            log.warning("The database did not answer: %s", error)
+        if not spread:
+            await _pause(stopping)
+
+
+async def _deliver(database: Database, consumer: Consumer, stopping: asyncio.Event) -> None:
+    """Keep up to AT_ONCE_MAX deliveries of one consumer under way."""
+    under_way: set[asyncio.Task[None]] = set()
+    while not stopping.is_set():
+        free = AT_ONCE_MAX - len(under_way)
+        try:
+            taken = await outbox.take(database, consumer.name, clock.now(), free) if free else []
+        except PyMongoError as error:
+            log.warning("The database did not answer: %s", error)
+            taken = []
+        for delivery in taken:
+            task = asyncio.create_task(_one(database, consumer, delivery))
+            under_way.add(task)
+            task.add_done_callback(under_way.discard)
+        if not taken:
+            await _pause(stopping)
+    if under_way:
+        await asyncio.wait(under_way, timeout=FINISH_SECONDS_MAX)
+    await end(*under_way)
+
+
+async def _one(database: Database, consumer: Consumer, delivery: mongo.Document) -> None:
+    try:
+        await outbox.deliver(database, consumer, delivery, clock.now())
+    except PyMongoError as error:
+        # Its lease lapses, and it is delivered once more.
+        log.warning("delivery %s could not be written down: %s", delivery["_id"], error)
+
+
+async def _pause(stopping: asyncio.Event) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stopping.wait(), IDLE_SECONDS)
