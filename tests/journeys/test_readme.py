@@ -68,6 +68,7 @@ def test_the_settings_are_those_of_the_program_with_their_defaults() -> None:
     kept = {"public_url": "`http://HOST:PORT`"} | dict.fromkeys(
         ("jwt_secret", "payment_webhook_secret"), "development only"
     )
+    kept |= dict.fromkeys(("stripe_secret_key", "stripe_webhook_secret"), "none")
     kept["sandbox_payments"] = "`on`, in production `off`"
     assert rows == [
         (f"TICKETING_{field.name.upper()}", kept.get(field.name, f"`{field.default}`"))
