@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import NOW, Sale, put_on_sale
 from tests.mail_server import MailServer, mail_server, parts
 from tests.nouns.test_checkout import current, notice, ordered, receive
-from ticketing import accounts, checkout, mails, outbox, refunds
+from ticketing import accounts, checkout, mails, outbox
 from ticketing.mails import Mails
 from ticketing.mongo import Database, Document
 from ticketing.settings import Settings
@@ -257,7 +257,6 @@ async def test_money_that_went_back_is_a_mail_with_the_amount(
     await sent(database, consumer)
     server.taken.clear()
     await checkout.cancel(database, placed["_id"], "fan_a", now=NOW)
-    await refunds.send_due(database, NOW)
     body = {"refundId": "rfd_1", "paymentId": "pay_1", "amount": 9500, "currency": "EUR"}
     await tell(database, "refund.done", placed, body)
     await sent(database, consumer)

@@ -1,9 +1,13 @@
 """Every way a payment or a refund can go wrong comes out right."""
 
 import asyncio
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import timedelta
 
+import pymongo
 import pytest
 from pymongo.errors import AutoReconnect, PyMongoError
 
@@ -35,6 +39,7 @@ from ticketing.errors import IdempotencyKeyReused, Invalid, NotFound
 from ticketing.gateway import Notice
 from ticketing.mongo import Client, Database, Document
 from ticketing.sandbox import Switches
+from ticketing.settings import Settings
 from ticketing.states import OrderState
 
 
@@ -154,6 +159,38 @@ async def test_a_notice_that_stays_unknown_is_given_up_and_waits_for_a_person(
     assert "sandbox:ntc_1" in waiting.detail
 
 
+def test_the_audit_lists_what_waits_for_a_person_and_breaks_no_rule(
+    settings: Settings,
+) -> None:
+    with pymongo.MongoClient[Document](settings.mongodb_uri) as client:
+        client[settings.database].notices.insert_one(
+            {
+                "_id": "sandbox:ntc_1",
+                "provider": "sandbox",
+                "type": "payment.succeeded",
+                "paymentId": "pay_x",
+                "amount": 7,
+                "currency": "EUR",
+                "outcome": "unknown",
+                "receivedAt": NOW,
+            }
+        )
+    audit = subprocess.run(
+        [sys.executable, "-m", "scripts.audit"],
+        env=os.environ
+        | {
+            "TICKETING_MONGODB_URI": settings.mongodb_uri,
+            "TICKETING_DATABASE": settings.database,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert audit.returncode == 0, audit
+    assert "For a person: a notice of an unknown payment: sandbox:ntc_1" in audit.stdout
+    assert "All invariants hold." in audit.stdout
+
+
 async def test_money_for_a_cancelled_event_goes_back_also_when_the_hold_was_over(
     database: Database,
 ) -> None:
@@ -227,7 +264,8 @@ async def test_twenty_duplicates_in_parallel_confirm_once(database: Database) ->
     outcomes = await gather_bounded(20, lambda _: receive(database, same))
     assert sorted(outcome for (outcome,) in outcomes) == ["confirmed", *["repeated"] * 19]
     assert len((await current(database, placed))["tickets"]) == 1
-    assert await database.outbox.count_documents({}) == 1
+    assert await database.outbox.distinct("kind") == ["order.confirmed", "payment.completed"]
+    assert await database.outbox.count_documents({}) == 2
     await sound(database)
 
 

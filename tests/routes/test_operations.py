@@ -178,6 +178,9 @@ async def test_the_description_has_every_route_of_the_contract(description: Json
         "POST /v1/events",
         "GET /v1/events/{eventId}",
         "POST /v1/events/{eventId}/publish",
+        "POST /v1/events/{eventId}/cancel",
+        "GET /v1/events/{eventId}/cancellation",
+        "GET /v1/events/{eventId}/refunds",
         "GET /v1/events/{eventId}/seats",
         "GET /v1/events/{eventId}/availability",
         "POST /v1/events/{eventId}/holds",
@@ -189,6 +192,8 @@ async def test_the_description_has_every_route_of_the_contract(description: Json
         "POST /v1/orders",
         "GET /v1/orders/{orderId}",
         "POST /v1/orders/{orderId}/cancel",
+        "POST /v1/orders/{orderId}/refunds",
+        "POST /v1/refunds/{refundId}/retry",
         "GET /v1/me",
         "PUT /v1/me",
         "GET /v1/me/orders",
@@ -208,6 +213,8 @@ async def test_the_description_has_every_route_of_the_contract(description: Json
         "GET /v1/sandbox/payments/{paymentId}",
         "POST /v1/sandbox/payments/{paymentId}/pay",
         "POST /v1/sandbox/payments/{paymentId}/decline",
+        "GET /v1/sandbox/switches",
+        "PUT /v1/sandbox/switches",
         "GET /health/live",
         "GET /health/ready",
         "GET /metrics",
@@ -231,7 +238,13 @@ async def test_the_description_tells_what_the_framework_cannot_know(description:
         for parameter in item.get("post", {}).get("parameters", [])
         if parameter["name"] == "Idempotency-Key"
     }
-    assert keyed == {"/v1/events", "/v1/events/{eventId}/holds", "/v1/orders", "/v1/webhooks"}
+    assert keyed == {
+        "/v1/events",
+        "/v1/events/{eventId}/holds",
+        "/v1/orders",
+        "/v1/orders/{orderId}/refunds",
+        "/v1/webhooks",
+    }
     for form in ("seats", "availability"):
         responses = description["paths"][f"/v1/events/{{eventId}}/{form}"]["get"]["responses"]
         assert "304" in responses

@@ -93,7 +93,14 @@ _NOTICE = {
                 "type": "object",
                 "required": ["type", "timestamp", "data"],
                 "properties": {
-                    "type": {"enum": ["payment.succeeded", "payment.failed"]},
+                    "type": {
+                        "enum": [
+                            "payment.succeeded",
+                            "payment.failed",
+                            "refund.done",
+                            "refund.failed",
+                        ]
+                    },
                     "timestamp": {"type": "string", "format": "date-time"},
                     "data": {
                         "type": "object",

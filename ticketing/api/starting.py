@@ -19,7 +19,7 @@ async def start(services: Services, order: Document) -> None:
     """
     if order["payment"] is None or order["status"] != "pendingPayment":
         return
-    provider = services.providers.named(order["payment"]["provider"])
+    provider = services.providers.named(order["payment"].get("provider", gateway.SANDBOX))
     payment = payments.new(order)
     started = await provider.start(payment, order)
     if provider.name != gateway.SANDBOX:
