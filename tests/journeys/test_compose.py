@@ -176,7 +176,12 @@ def test_what_the_file_starts_sells_a_ticket_and_stops_when_told(
                 continue
             service = services[name]
             environment = plain_environment(
-                {variable: str(value) for variable, value in service["environment"].items()} | here
+                {
+                    # Compose puts nothing where a variable has no value; YAML reads that as null.
+                    variable: "" if value is None else str(value)
+                    for variable, value in service["environment"].items()
+                }
+                | here
             )
             log = tmp_path / f"{name}.log"
             process = stack.enter_context(running(local(service["command"]), environment, log))
