@@ -315,10 +315,11 @@ async def settle(database: Database, delivery: Document, outcome: Outcome, now: 
         log.warning("delivery %s was taken over by another worker", delivery["_id"])
         return False
     if "dueAt" in change.get("$unset", {}):
-        # The next of the lane may have been told to wait for the end of this one's lease.
+        # The next of the lane may have been told to wait for the end of this one's lease, or is
+        # about to be, by a worker that saw the two before: the fence makes that one miss.
         await database.deliveries.find_one_and_update(
             {"lane": delivery["lane"], "dueAt": {"$exists": True}, "status": "waiting"},
-            {"$set": {"dueAt": now}},
+            {"$min": {"dueAt": now}, "$inc": {"fence": 1}},
             sort=[("_id", 1)],
         )
     return True

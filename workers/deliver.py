@@ -64,22 +64,28 @@ async def _spread(database: Database, consumers: list[Consumer], stopping: async
 async def _deliver(database: Database, consumer: Consumer, stopping: asyncio.Event) -> None:
     """Keep up to AT_ONCE_MAX deliveries of one consumer under way."""
     under_way: set[asyncio.Task[None]] = set()
-    while not stopping.is_set():
-        free = AT_ONCE_MAX - len(under_way)
-        try:
-            taken = await outbox.take(database, consumer.name, clock.now(), free) if free else []
-        except PyMongoError as error:
-            log.warning("The database did not answer: %s", error)
-            taken = []
-        for delivery in taken:
-            task = asyncio.create_task(_one(database, consumer, delivery))
-            under_way.add(task)
-            task.add_done_callback(under_way.discard)
-        if not taken:
-            await _pause(stopping)
-    if under_way:
-        await asyncio.wait(under_way, timeout=FINISH_SECONDS_MAX)
-    await end(*under_way)
+    try:
+        while not stopping.is_set():
+            free = AT_ONCE_MAX - len(under_way)
+            taken = await _take(database, consumer, free) if free else []
+            for delivery in taken:
+                task = asyncio.create_task(_one(database, consumer, delivery))
+                under_way.add(task)
+                task.add_done_callback(under_way.discard)
+            if not taken:
+                await _pause(stopping)
+        if under_way:
+            await asyncio.wait(under_way, timeout=FINISH_SECONDS_MAX)
+    finally:
+        await end(*under_way)
+
+
+async def _take(database: Database, consumer: Consumer, limit: int) -> list[mongo.Document]:
+    try:
+        return await outbox.take(database, consumer.name, clock.now(), limit)
+    except PyMongoError as error:
+        log.warning("The database did not answer: %s", error)
+        return []
 
 
 async def _one(database: Database, consumer: Consumer, delivery: mongo.Document) -> None:
