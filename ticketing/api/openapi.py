@@ -110,6 +110,7 @@ _NOTICE = {
                             "orderId": {"type": "string"},
                             "amount": {"type": "integer", "minimum": 0},
                             "currency": {"type": "string", "pattern": "^[A-Z]{3}$"},
+                            "refundId": {"type": "string"},
                         },
                     },
                 },
