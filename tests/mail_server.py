@@ -75,7 +75,9 @@ async def mail_server(**options: Any) -> AsyncIterator[MailServer]:
         for protocol in protocols:
             if protocol.transport is not None:
                 protocol.transport.close()
-        await asyncio.sleep(0)
+        # Both ends are told of the end of a connection in the rounds that follow.
+        for _ in range(5):
+            await asyncio.sleep(0)
 
 
 def parts(mail: EmailMessage) -> tuple[str, str]:

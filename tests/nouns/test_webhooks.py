@@ -7,7 +7,7 @@ import hmac
 import json
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -31,8 +31,10 @@ class Receiver:
     port: int = 0
     got: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
     answer: Callable[[], str] = field(default=lambda: "204 No Content")
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = {
             name.lower(): text for name, _, text in (line.partition(": ") for line in head[1:-2])
@@ -57,6 +59,10 @@ async def receiving() -> AsyncIterator[Receiver]:
         yield receiver
     finally:
         server.close()
+        for writer in receiver.writers:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
 
 
 @pytest.fixture

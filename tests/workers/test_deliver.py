@@ -153,9 +153,11 @@ async def test_one_receiver_that_never_answers_holds_up_no_mail(
 ) -> None:
     monkeypatch.setattr(outbox, "ATTEMPT_SECONDS_MAX", 5.0)
 
+    writers: list[asyncio.StreamWriter] = []
+
     async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
         await reader.read()
-        writer.close()
 
     silent = await asyncio.start_server(never, "127.0.0.1", 0)
     port = silent.sockets[0].getsockname()[1]
@@ -169,4 +171,7 @@ async def test_one_receiver_that_never_answers_holds_up_no_mail(
                     break
                 await asyncio.sleep(0.05)
     silent.close()
+    for writer in writers:
+        writer.close()
+        await writer.wait_closed()
     assert len(server.taken) == len(addresses)
