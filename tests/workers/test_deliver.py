@@ -1,6 +1,8 @@
 """The deliver worker: one mail for each cause, however many workers, and nothing is stranded."""
 
 import asyncio
+import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,7 +17,6 @@ from tests.nouns.test_webhooks import receiving, registered
 from ticketing import accounts, clock, events, outbox
 from ticketing.mongo import Database
 from ticketing.settings import Settings
-from ticketing.tasks import end
 from workers import deliver
 
 FANS = 30
@@ -23,7 +24,7 @@ FANS = 30
 
 @asynccontextmanager
 async def worker(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
-    """A worker; it is told to stop at the end, unless it was cancelled, as rough as a kill."""
+    """A worker that is told to stop at the end."""
     stopping = asyncio.Event()
     task = asyncio.create_task(deliver.run(settings, stopping))
     try:
@@ -88,7 +89,7 @@ async def test_four_workers_send_one_mail_and_one_webhook_for_each_cause(
         assert places == sorted(places)
 
 
-async def test_workers_killed_in_the_middle_of_a_mail_leave_it_to_others(
+async def test_a_worker_killed_in_the_middle_of_its_mails_leaves_them_to_others(
     settings: Settings, database: Database
 ) -> None:
     async with mail_server() as server:
@@ -100,15 +101,28 @@ async def test_workers_killed_in_the_middle_of_a_mail_leave_it_to_others(
             await asyncio.Event().wait()
 
         server.before_taking = hang
-        async with worker(server.settings(settings)) as killed:
-            await asyncio.wait_for(hanging.wait(), 30)
-            await end(killed)
+        killed = await process(server.settings(settings))
+        await asyncio.wait_for(hanging.wait(), 60)
+        killed.kill()
+        await killed.wait()
         assert await database.deliveries.count_documents({"status": "taken"}) > 0
         server.before_taking = None
         await let_leases_lapse(database)
         async with worker(server.settings(settings)), worker(server.settings(settings)):
             await settled(database)
     assert sorted(recipient for recipient, _ in server.taken) == sorted(addresses)
+
+
+async def process(settings: Settings) -> asyncio.subprocess.Process:
+    """A worker of its own, by the command a person uses."""
+    given = {
+        f"TICKETING_{name.upper()}": str(value)
+        for name, value in vars(settings).items()
+        if value != getattr(Settings(), name)
+    }
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "workers", "deliver", env=os.environ | given
+    )
 
 
 async def test_a_worker_that_is_told_to_stop_finishes_what_it_sends(
