@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from pymongo import ReturnDocument, UpdateOne
 from pymongo.errors import BulkWriteError
 
-from ticketing import identifiers, message_kinds, mongo
+from ticketing import back_off, identifiers, message_kinds, mongo
 from ticketing.clock import seconds
 from ticketing.mongo import Database, Document
 
@@ -38,7 +38,6 @@ ATTEMPT_SECONDS_MAX = 20.0
 # A lease outlasts an attempt, so that only what died or was cut off is taken twice.
 assert ATTEMPT_SECONDS_MAX * 2 < LEASE_SECONDS
 
-FIRST_RETRY_SECONDS = 5.0
 RETRY_SECONDS_MAX = 2 * 3_600.0
 TRIED_SECONDS_MAX = 24 * 3_600.0
 # A message is kept for as long as any delivery of it may still be looked at or requeued.
@@ -335,9 +334,10 @@ def _change(delivery: Document, outcome: Outcome, now: datetime) -> Document:
     entry = {"at": now, "outcome": type(outcome).__name__.lower(), "detail": detail}
     tried = {"tried": {"$each": [entry], "$slice": -ATTEMPTS_SHOWN_MAX}}
     if isinstance(outcome, Failed) and not outcome.lasting and not _is_over(delivery, now):
-        pause = max(back_off_seconds(delivery["attempts"]), outcome.retry_after_seconds)
+        doubling = back_off.pause(delivery["attempts"], longest_seconds=RETRY_SECONDS_MAX)
+        pause = max(doubling, seconds(outcome.retry_after_seconds))
         return {
-            "$set": {"status": "waiting", "dueAt": now + seconds(pause)},
+            "$set": {"status": "waiting", "dueAt": now + pause},
             "$push": tried,
         }
     kept = DEAD_KEPT_SECONDS if isinstance(outcome, Failed) else DELIVERED_KEPT_SECONDS
@@ -347,15 +347,6 @@ def _change(delivery: Document, outcome: Outcome, now: datetime) -> Document:
         "$unset": {"dueAt": ""},
         "$push": tried,
     }
-
-
-def back_off_seconds(attempts: int) -> float:
-    """How long to wait after so many attempts: twice as long each time, and never quite the same.
-
-    What failed together would otherwise come again together.
-    """
-    doubled = FIRST_RETRY_SECONDS * 2.0 ** min(attempts - 1, 30)
-    return min(doubled, RETRY_SECONDS_MAX) * random.uniform(0.75, 1.25)  # noqa: S311
 
 
 # --- Dead letters ------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import msgspec
 from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
-from ticketing import addresses, gateway, identifiers, message_kinds, outbox, pages
+from ticketing import addresses, back_off, gateway, identifiers, message_kinds, outbox, pages
 from ticketing.clock import rfc3339, seconds
 from ticketing.errors import IdempotencyKeyReused, Invalid, NotFound, Refusal
 from ticketing.mongo import Database, Document
@@ -369,8 +369,8 @@ class Sender:
         elif too_long:
             change = {"status": "disabled", "disabledBecause": "nothing got through for a day"}
         else:
-            pause = min(outbox.back_off_seconds(failures), PAUSE_SECONDS_MAX)
-            change = {"pausedUntil": now + seconds(pause)}
+            pause = back_off.pause(failures, longest_seconds=PAUSE_SECONDS_MAX)
+            change = {"pausedUntil": now + pause}
         await self._database.webhooks.update_one(
             {"_id": webhook["_id"], "failures": webhook["failures"], "status": "enabled"},
             {"$set": {**change, "failures": failures, "failingSince": since}},
