@@ -4,8 +4,7 @@ from typing import Any
 
 import msgspec
 
-from scripts.benchmark.figures import Figures, Stopwatch
-from ticketing.settings import Settings
+from scripts.benchmark.figures import Figures
 
 
 class Outcome(msgspec.Struct, rename="camel"):
@@ -16,10 +15,10 @@ class Outcome(msgspec.Struct, rename="camel"):
 
 
 class Load(msgspec.Struct, tag=True, kw_only=True):
-    """Something done to the service or the database, told so that another process can do it."""
+    """Something done to the service or the database, told so that another process can do it.
+
+    Each has `run(settings, stopwatch)`, which prepares and then does it inside
+    `stopwatch.running()`; `load.AnyLoad` names them all.
+    """
 
     seconds_max: float = 60.0
-
-    async def run(self, settings: Settings, stopwatch: Stopwatch) -> Outcome:
-        """Prepare, then do it inside `stopwatch.running()`."""
-        raise NotImplementedError
