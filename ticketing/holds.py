@@ -251,7 +251,7 @@ async def place(
 
     Where a request names no seats, `boards` say which are likely to be free, without a look at the
     database; without them, and where they do not know of enough, the seats are read. Likewise
-    `recent` may know the events.
+    `recent` may know the events. What becomes of the seats shows on the boards at once.
     """
     event_ids = {request.event_id for request in requests}
     # What a fan has already is looked at before the first try only where a repeated request would
@@ -386,7 +386,7 @@ async def _round(
         await seats.let_go(database, left, "yielded")
     again = list(this.incomplete)
     if this.trying:
-        again += await _settle(database, this.trying, known, now, until)
+        again += await _settle(database, boards, this.trying, known, now, until)
     return again + _after(this, known)
 
 
@@ -511,9 +511,18 @@ async def _fans_seats(database: Database, fans: set[Fan]) -> dict[Fan, list[Docu
 
 
 async def _settle(
-    database: Database, trying: list[_Attempt], known: Known, now: datetime, until: datetime
+    database: Database,
+    boards: Boards | None,
+    trying: list[_Attempt],
+    known: Known,
+    now: datetime,
+    until: datetime,
 ) -> list[_Attempt]:
-    """Take the seats, read back who won, and let go of what the losers got."""
+    """Take the seats, read back who won, and let go of what the losers got.
+
+    All of it shows on the boards at once, ahead of the change stream: those of the same group who
+    choose in the next round would else choose what has just been taken.
+    """
     wishes = {
         attempt.hold_id: [
             Claim(seat_id, attempt.hold_id, until, lead=index == 0)
@@ -568,6 +577,8 @@ async def _settle(
         else:
             held = [seat for seat in all_mine if seat["_id"] in won]
             attempt.outcome = _hold(attempt.event, attempt.hold_id, held)
+            if boards is not None:
+                boards.mark(attempt.event["_id"], won, "held")
     if yielding:
         await seats.let_go(
             database,
@@ -576,6 +587,10 @@ async def _settle(
             held_until=until,
             among=[seat_id for attempt in yielding for seat_id in attempt.wanted],
         )
+        if boards is not None:
+            for attempt in yielding:
+                yielded = won_by[attempt.hold_id].intersection(attempt.wanted)
+                boards.mark(attempt.event["_id"], yielded, "available")
     return again
 
 

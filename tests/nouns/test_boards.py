@@ -271,3 +271,32 @@ async def test_overdue_holds_are_offered_though_the_board_does_not_know_of_them(
         outcome = await ask_for_any(database, running, sale, later=timedelta(seconds=601))
     assert isinstance(outcome, Hold)
     assert [seats.ordinal_of(seat["_id"]) for seat in outcome.seats] == [0, 1]
+
+
+async def test_who_chooses_after_others_of_the_same_group_sees_what_those_have_just_taken(
+    settings: Settings, database: Database
+) -> None:
+    sale = await put_on_sale(database)
+    async with worker(settings), opened(database) as running:
+        await started(database)
+        await shows(running, database, sale)
+        await database.command("profile", 2)
+        # The last asks for more than the others leave, so it must wait for what becomes of them.
+        sizes = (4, 4, 4, 4, 5)
+        outcomes = await holds.place(
+            database,
+            [
+                HoldRequest(sale.event_id, f"fan_{n}", quantity=size, section="A")
+                for n, size in enumerate(sizes)
+            ],
+            hold_seconds=600,
+            now=NOW,
+            boards=running,
+        )
+        await database.command("profile", 0)
+    assert all(isinstance(outcome, Hold) for outcome in outcomes[:4])
+    assert isinstance(outcomes[4], NotEnoughSeats)
+    assert outcomes[4].available == 4
+    # Nobody tried for a seat that was a neighbour's: each seat was written once.
+    tried = {"ns": f"{database.name}.seats", "op": "update"}
+    assert await database["system.profile"].count_documents(tried) == 16

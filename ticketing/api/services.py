@@ -115,7 +115,7 @@ class Services:
     # What this process has done shows on its boards at once, ahead of the change stream.
 
     async def _place_holds(self, requests: Sequence[HoldRequest]) -> list[Hold | Refusal]:
-        outcomes = await holds.place(
+        return await holds.place(
             self.database,
             requests,
             hold_seconds=self.settings.hold_seconds,
@@ -123,12 +123,6 @@ class Services:
             boards=self.boards,
             recent=self.recent_events,
         )
-        for outcome in outcomes:
-            if isinstance(outcome, Hold):
-                # A request repeated after its hold was bought is answered with seats that are sold.
-                held = [seat["_id"] for seat in outcome.seats if seat["status"] == "held"]
-                self.boards.mark(outcome.event_id, held, "held")
-        return outcomes
 
     async def _place_orders(self, requests: Sequence[OrderRequest]) -> list[Document | Refusal]:
         outcomes = await checkout.place_orders(
