@@ -90,6 +90,12 @@ SEATS = (
         declared.SEATS_BY_HOLD,
     ),
     AccessPattern(
+        "the seat in one of a fan's places",
+        "seats",
+        {"fanSlot": "nobody.nobody.0"},
+        declared.SEATS_BY_FAN_SLOT,
+    ),
+    AccessPattern(
         "overdue holds",
         "seats",
         {"heldUntil": {"$lte": NOW}, "status": "held"},

@@ -36,6 +36,9 @@ class Index:
 # --- The collection a sale writes to -------------------------------------------------------------
 
 SEATS_BY_HOLD = Index("seats", (("holdId", 1),), "seats of a hold", sparse=True)
+SEATS_BY_FAN_SLOT = Index(
+    "seats", (("fanSlot", 1),), "the seat in one of a fan's places", unique=True, sparse=True
+)
 SEATS_BY_END_OF_HOLD = Index("seats", (("heldUntil", 1),), "overdue holds", sparse=True)
 SEATS_BY_ORDER = Index("seats", (("orderId", 1),), "items of an order", sparse=True)
 
@@ -210,6 +213,7 @@ SEAT_CHANGES_BY_AGE = Index(
 
 INDEXES: tuple[Index, ...] = (
     SEATS_BY_HOLD,
+    SEATS_BY_FAN_SLOT,
     SEATS_BY_END_OF_HOLD,
     SEATS_BY_ORDER,
     EVENTS_BY_ORGANISER,

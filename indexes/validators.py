@@ -71,14 +71,19 @@ SEAT = _object(
     {
         "holdId": _identifier("hold_"),
         "heldUntil": INSTANT,
+        "fanSlot": TEXT,
         "holdLead": {"enum": [True]},
         "orderId": _identifier("ord_"),
     },
     additionalProperties=False,
     anyOf=[
-        _seat_in(["available", "blocked"], [], ["holdId", "heldUntil", "holdLead", "orderId"]),
-        _seat_in(["held"], ["holdId", "heldUntil"], ["orderId"]),
-        _seat_in(["sold"], ["holdId", "orderId"], ["heldUntil", "holdLead"]),
+        _seat_in(
+            ["available", "blocked"],
+            [],
+            ["holdId", "heldUntil", "holdLead", "fanSlot", "orderId"],
+        ),
+        _seat_in(["held"], ["holdId", "heldUntil", "fanSlot"], ["orderId"]),
+        _seat_in(["sold"], ["holdId", "fanSlot", "orderId"], ["heldUntil", "holdLead"]),
     ],
 )
 

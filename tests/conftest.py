@@ -4,6 +4,7 @@ import asyncio
 import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -149,3 +150,17 @@ async def gather_bounded(count: int, work: object, *, at_once: int = 64) -> list
             return await work(index)  # type: ignore[operator]
 
     return await asyncio.gather(*(one(index) for index in range(count)), return_exceptions=True)
+
+
+@asynccontextmanager
+async def asked_of_the_server(database: Database, collection: str) -> AsyncIterator[list[Document]]:
+    """What the server did with a collection meanwhile, as its profiler tells it; empty before."""
+    await database["system.profile"].drop()
+    await database.command("profile", 2)
+    entries: list[Document] = []
+    try:
+        yield entries
+    finally:
+        await database.command("profile", 0)
+    found = database["system.profile"].find({"ns": f"{database.name}.{collection}"})
+    entries += await found.to_list(1_000)

@@ -12,9 +12,11 @@ A hold is resolved once: released by the fan, lapsed by time, or turned into an 
 """
 
 import asyncio
+import itertools
 import random
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -25,7 +27,7 @@ from ticketing.boards import Board, Boards
 from ticketing.clock import seconds
 from ticketing.errors import IdempotencyKeyReused, Invalid, NotFound, Refusal
 from ticketing.mongo import Database, Document
-from ticketing.seats import Claim
+from ticketing.seats import Claim, Plan, Plans
 
 SEATS_PER_HOLD_MAX = 50
 # Each further attempt means that somebody else won a seat meanwhile, so the sale moves on; the
@@ -152,6 +154,11 @@ def fan_range(event_id: str, fan_id: str) -> Document:
     return {"$gte": prefix, "$lt": prefix[:-1] + "/"}  # "/" follows ".".
 
 
+def fan_slot(event_id: str, fan_id: str, number: int) -> str:
+    """The name of one of the places, counted from 0, that the fan may have at the event."""
+    return f"{_fan_prefix(event_id, fan_id).removeprefix('hold_')}{number}"
+
+
 def fan_part(hold_id: str) -> str:
     """What all holds of one fan for one event have in common."""
     return ".".join(hold_id.split(".", 2)[:2])
@@ -212,8 +219,10 @@ class _Attempt:
 
     request: HoldRequest
     event: Document
+    plan: Plan
     key_prefix: str
     wanted: list[str] = field(default_factory=list)
+    slots: list[str] = field(default_factory=list)
     not_on_sale: Refusal | None = None
     tries: int = 0
     outcome: Hold | Refusal | None = None
@@ -242,6 +251,7 @@ async def place(
     now: datetime,
     boards: Boards | None = None,
     recent: events.Recent | None = None,
+    plans: Plans | None = None,
 ) -> list[Hold | Refusal]:
     """Place each hold wholly or not at all; answer each with the hold or the reason against it.
 
@@ -251,13 +261,19 @@ async def place(
 
     Where a request names no seats, `boards` say which are likely to be free, without a look at the
     database; without them, and where they do not know of enough, the seats are read. Likewise
-    `recent` may know the events. What becomes of the seats shows on the boards at once.
+    `recent` may know the events and `plans` their seats. What becomes of the seats shows on the
+    boards at once.
     """
+    plans = plans or Plans(database)
     event_ids = {request.event_id for request in requests}
     # What a fan has already is looked at before the first try only where a repeated request would
-    # choose other seats than before. One that names its seats finds them its own, and whatever
-    # else there is to know shows when they are read back: then it is tried again, knowing it.
-    choosing = {(request.event_id, request.fan_id) for request in requests if not request.seat_ids}
+    # choose other seats than before, or where there is likely nothing left to try for. Whatever
+    # else there is to know shows when the seats are taken: then it is tried again, knowing it.
+    choosing = {
+        (request.event_id, request.fan_id)
+        for request in requests
+        if not request.seat_ids and (request.key is not None or _seems_sold_out(boards, request))
+    }
     # One after the other: mostly neither has to be read, and then nothing is waited for.
     found = await (recent.slim(event_ids) if recent else events.slim(database, event_ids))
     known = await _fans_seats(database, choosing)
@@ -270,7 +286,8 @@ async def place(
             if event is None or event["status"] == "draft":
                 raise NotFound("There is no such event.")
             _check_names(event, request)
-            attempt = _Attempt(request, event, _key_prefix(request))
+            plan = await plans.get(request.event_id)
+            attempt = _Attempt(request, event, plan, _key_prefix(request))
             if request.event_id not in open_ids:
                 attempt.not_on_sale = _not_on_sale(event, now)
         except Refusal as refusal:
@@ -293,6 +310,15 @@ async def place(
             await asyncio.sleep(random.uniform(0, BACK_OFF_SECONDS_MAX))  # noqa: S311
     placed = iter(everybody)
     return [_outcome(next(placed)) if outcome is None else outcome for outcome in outcomes]
+
+
+def _seems_sold_out(boards: Boards | None, request: HoldRequest) -> bool:
+    board = None if boards is None else boards.known(request.event_id)
+    if board is None:
+        return False
+    section = None if request.section is None else section_of(board.event, request.section)
+    part = None if section is None else board.section_at(section["firstOrdinal"])
+    return board.free_count(part) < request.quantity
 
 
 def _not_on_sale(event: Document, now: datetime) -> Refusal | None:
@@ -349,6 +375,10 @@ class _Round:
     keys: set[str] = field(default_factory=set)
     added: Counter[Fan] = field(default_factory=Counter)
     """How many more seats each fan would have."""
+    slots: set[str] = field(default_factory=set)
+    """Their places at the event that those tried in this round want."""
+    overdue: list[str] = field(default_factory=list)
+    """Seats whose hold is over and which have such a place still."""
     plans: dict[tuple[str, str | None], _Plan] = field(default_factory=dict)
     freed: dict[str, Board] = field(default_factory=dict)
     """By event: the board as it is with the seats free whose holds are overdue."""
@@ -384,6 +414,8 @@ async def _round(
         # What was left must go, or the hold would end up with more seats than it asked for.
         left = [attempt.hold_id for attempt in this.incomplete]
         await seats.let_go(database, left, "yielded")
+    if this.overdue:
+        await seats.lapse(database, this.overdue, now)
     again = list(this.incomplete)
     if this.trying:
         again += await _settle(database, boards, this.trying, known, now, until)
@@ -436,11 +468,32 @@ async def _consider(
         # that one may be refused for another of its seats.
         this.deferred.append(attempt)
         return
+    attempt.slots = _free_slots(this, attempt, mine, now)
+    this.slots.update(attempt.slots)
     this.claimed.update(attempt.wanted)
     this.keys.add(attempt.key_prefix)
     this.added[attempt.fan] += len(attempt.wanted)
     attempt.tries += 1
     this.trying.append(attempt)
+
+
+def _free_slots(this: _Round, attempt: _Attempt, mine: list[Document], now: datetime) -> list[str]:
+    """The first places at the event that the fan has not used, as far as is known.
+
+    There are enough: the limit was looked at by the same knowledge.
+    """
+    used = {seat["fanSlot"] for seat in mine if counts(seat, now)} | this.slots
+    chosen = _slots(attempt.fan, used, attempt.request.size)
+    this.overdue += [
+        seat["_id"] for seat in mine if not counts(seat, now) and seat["fanSlot"] in chosen
+    ]
+    return chosen
+
+
+def _slots(fan: Fan, used: AbstractSet[str], count: int) -> list[str]:
+    """The first of the fan's places at the event that are not used."""
+    every = (fan_slot(*fan, number) for number in range(len(used) + count))
+    return list(itertools.islice((slot for slot in every if slot not in used), count))
 
 
 def _after(this: _Round, known: Known) -> list[_Attempt]:
@@ -518,80 +571,101 @@ async def _settle(
     now: datetime,
     until: datetime,
 ) -> list[_Attempt]:
-    """Take the seats, read back who won, and let go of what the losers got.
+    """Take the seats, see who won, and let go of what the losers got; returns who tries again.
 
     All of it shows on the boards at once, ahead of the change stream: those of the same group who
     choose in the next round would else choose what has just been taken.
     """
-    wishes = {
-        attempt.hold_id: [
-            Claim(seat_id, attempt.hold_id, until, lead=index == 0)
-            for index, seat_id in enumerate(attempt.wanted)
-        ]
-        for attempt in trying
-    }
-    await seats.take(database, [claim for claims in wishes.values() for claim in claims])
-    # Read back always, not only when the count is short: it gives the answer's seats, it is how a
-    # write whose answer was lost is settled, and it shows seats that the same fan got elsewhere
-    # between our check of the limit and our write. Of two such holds the later to write sees both,
-    # so two can't pass together; that both might give way is what the next attempt is for.
+    claims = {a.hold_id: _claims(a.hold_id, a.wanted, a.slots, until) for a in trying}
+    every = [claim for wanted in claims.values() for claim in wanted]
+    taken = await seats.take(database, every)
+    doubtful = trying
+    if taken.count == len(every):
+        # All won, and the places at the event say that nobody has more than the limit. What is
+        # left to see is whether a key was used for other seats before.
+        for attempt in trying:
+            if attempt.request.key is None or attempt.fan in known:
+                held = [
+                    attempt.plan.seat(seats.ordinal_of(claim.seat_id)) | claim.changes
+                    for claim in claims[attempt.hold_id]
+                ]
+                attempt.outcome = _hold(attempt.event, attempt.hold_id, held)
+        doubtful = [attempt for attempt in trying if attempt.outcome is None]
+    yielding: dict[str, set[str]] = {}
+    if doubtful:
+        yielding = await _read_back(database, doubtful, claims, taken.crowded, known, now)
+    if yielding:
+        await seats.let_go(
+            database,
+            yielding,
+            "yielded",
+            held_until=until,
+            among=[claim.seat_id for hold_id in yielding for claim in claims[hold_id]],
+        )
+    if boards is not None:
+        for attempt in trying:
+            if isinstance(attempt.outcome, Hold):
+                boards.mark(attempt.request.event_id, attempt.wanted, "held")
+            elif attempt.hold_id in yielding:
+                boards.mark(attempt.request.event_id, yielding[attempt.hold_id], "available")
+    return [attempt for attempt in trying if attempt.outcome is None]
+
+
+def _claims(hold_id: str, seat_ids: list[str], slots: list[str], until: datetime) -> list[Claim]:
+    return [
+        Claim(seat_id, hold_id, until, slot, lead=index == 0)
+        for index, (seat_id, slot) in enumerate(zip(seat_ids, slots, strict=True))
+    ]
+
+
+async def _read_back(
+    database: Database,
+    trying: list[_Attempt],
+    claims: dict[str, list[Claim]],
+    crowded: frozenset[str],
+    known: Known,
+    now: datetime,
+) -> dict[str, set[str]]:
+    """Give each attempt its outcome by what the fans have now, or none if it must try again.
+
+    Returns what those got that must let go of it. This is also how a write whose answer was lost
+    is settled. `crowded` are those whose fan had used a place already.
+    """
     mine = await _fans_seats(database, {attempt.fan for attempt in trying})
     won_by = {attempt.hold_id: _won(attempt, mine, now) for attempt in trying}
-    missing = [
+    missing = {
         seat_id
         for attempt in trying
         for seat_id in attempt.wanted
         if seat_id not in won_by[attempt.hold_id]
-    ]
-    if missing and await _lapse_in_the_way(database, missing, now):
-        retaken = set(missing)
-        await seats.take(
-            database,
-            [c for claims in wishes.values() for c in claims if c.seat_id in retaken],
-        )
+    }
+    if missing and await _lapse_in_the_way(database, list(missing), now):
+        missed = [claim for a in trying for claim in claims[a.hold_id] if claim.seat_id in missing]
+        crowded |= (await seats.take(database, missed)).crowded
         mine = await _fans_seats(database, {attempt.fan for attempt in trying})
         won_by = {attempt.hold_id: _won(attempt, mine, now) for attempt in trying}
-    yielding: list[_Attempt] = []
-    again: list[_Attempt] = []
+    yielding: dict[str, set[str]] = {}
     for attempt in trying:
         won = won_by[attempt.hold_id]
         lost = set(attempt.wanted) - won
         all_mine = mine[attempt.fan]
-        if attempt.fan not in known and _has_a_past(attempt, all_mine, won, lost):
-            yielding.append(attempt)
-            again.append(attempt)
-        elif lost:
-            yielding.append(attempt)
-            if attempt.request.seat_ids:
-                attempt.outcome = SeatsUnavailable(lost)
-            else:
-                again.append(attempt)
-        elif won - set(attempt.wanted):
+        if (
+            # What the fan has decides, and that was not known, or not all of it.
+            (lost and attempt.hold_id in crowded)
+            or (attempt.fan not in known and _has_a_past(attempt, all_mine, won, lost))
             # The same request reached another process at the same time, and that one chose other
             # seats for it. Both give way, and who tries again first is the one.
-            yielding.append(attempt)
-            again.append(attempt)
-        elif sum(counts(seat, now) for seat in all_mine) > attempt.event["maxSeatsPerFan"]:
-            yielding.append(attempt)
-            again.append(attempt)
+            or won - set(attempt.wanted)
+        ):
+            yielding[attempt.hold_id] = won
+        elif lost:
+            yielding[attempt.hold_id] = won
+            if attempt.request.seat_ids:
+                attempt.outcome = SeatsUnavailable(lost)
         else:
             held = [seat for seat in all_mine if seat["_id"] in won]
             attempt.outcome = _hold(attempt.event, attempt.hold_id, held)
-            if boards is not None:
-                boards.mark(attempt.event["_id"], won, "held")
-    if yielding:
-        await seats.let_go(
-            database,
-            [attempt.hold_id for attempt in yielding],
-            "yielded",
-            held_until=until,
-            among=[seat_id for attempt in yielding for seat_id in attempt.wanted],
-        )
-        if boards is not None:
-            for attempt in yielding:
-                yielded = won_by[attempt.hold_id].intersection(attempt.wanted)
-                boards.mark(attempt.event["_id"], yielded, "available")
-    return again
+    return yielding
 
 
 def _has_a_past(attempt: _Attempt, mine: list[Document], won: set[str], lost: set[str]) -> bool:
@@ -643,29 +717,33 @@ async def take_again(
     """
     until = now + seconds(TAKEN_AGAIN_SECONDS)
     fan = (event["_id"], fan_id)
-    claims = [
-        Claim(seat_id, hold_id, until, lead=index == 0)
-        for index, seat_id in enumerate(sorted(seat_ids))
-    ]
+    wanted, limit, have = sorted(seat_ids), event["maxSeatsPerFan"], 0
     for attempt in range(ATTEMPTS_MAX):
         if attempt:
             await asyncio.sleep(random.uniform(0, BACK_OFF_SECONDS_MAX))  # noqa: S311
-        await _lapse_in_the_way(database, list(seat_ids), now)
-        await seats.take(database, claims)
+        await _lapse_in_the_way(database, wanted, now)
         mine = (await _fans_seats(database, {fan}))[fan]
-        won = {
-            seat["_id"]
-            for seat in mine
-            if seat["holdId"] == hold_id and seat.get("heldUntil") == until
-        }
-        have = sum(counts(seat, now) for seat in mine) - len(won)
-        lost = set(seat_ids) - won
-        if not lost and have + len(won) <= event["maxSeatsPerFan"]:
+        lasting = [seat for seat in mine if counts(seat, now)]
+        ours = [seat for seat in lasting if seat["holdId"] == hold_id and seat["status"] == "held"]
+        if [seat["_id"] for seat in ours] == wanted and len({s["heldUntil"] for s in ours}) == 1:
+            # Taken already, by a run for the same payment that came no further.
+            kept_until: datetime = ours[0]["heldUntil"]
+            return kept_until
+        have = len(lasting)
+        if have + len(wanted) > limit:
+            continue
+        if len(lasting) < len(mine):
+            await seats.lapse(database, [s["_id"] for s in mine if not counts(s, now)], now)
+        used = {seat["fanSlot"] for seat in lasting}
+        slots = _slots(fan, used, len(wanted))
+        claims = _claims(hold_id, wanted, slots, until)
+        taken = await seats.take(database, claims)
+        if taken.count == len(wanted):
             return until
         await seats.let_go(database, [hold_id], "yielded", held_until=until)
-        if lost:
-            raise SeatsUnavailable(lost)
-    raise LimitExceeded(event["maxSeatsPerFan"], have)
+        if not taken.crowded:
+            raise SeatsUnavailable(wanted)
+    raise LimitExceeded(limit, have)
 
 
 # --- Choosing ----------------------------------------------------------------------------------

@@ -63,7 +63,16 @@ async def check_event(database: Database, event: Document, moment: Timestamp) ->
                     ],
                 }
             },
-            {"$project": {"status": 1, "holdId": 1, "heldUntil": 1, "orderId": 1, "price": 1}},
+            {
+                "$project": {
+                    "status": 1,
+                    "holdId": 1,
+                    "heldUntil": 1,
+                    "fanSlot": 1,
+                    "orderId": 1,
+                    "price": 1,
+                }
+            },
         ],
         moment,
     )
@@ -149,6 +158,12 @@ def _kept_seats(order: Document) -> list[str]:
 
 
 def _limit_findings(kept: list[Document], limit: int) -> Iterator[Finding]:
+    for seat in kept:
+        if seat["status"] in {"held", "sold"} and "holdId" in seat:
+            fan, _, number = seat.get("fanSlot", "").rpartition(".")
+            mine = f"hold_{fan}" == holds.fan_part(seat["holdId"])
+            if not (mine and number.isdigit() and int(number) < limit):
+                yield Finding("a taken seat has one of its fan's places", seat["_id"])
     # What is held may pass the limit for the moment in which a hold is refused for that.
     sold = Counter(
         holds.fan_part(seat["holdId"])

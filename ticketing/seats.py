@@ -10,8 +10,12 @@ always differ from what they were, so both are always in the record, and so is `
 
 `_id` is `EVENTID:ORDINAL`, the ordinal zero-padded in plan order: one range scan reads an event.
 `holdLead` marks one seat of each hold, so that holds can be counted from seat changes.
+`fanSlot` is one of the places that a fan has at an event, as many as the limit per fan. No two
+seats have the same: that unique index is the limit, whoever else writes for the same fan meanwhile.
 """
 
+from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,11 +24,13 @@ from typing import Any
 from pymongo import InsertOne, UpdateOne
 from pymongo.errors import BulkWriteError
 
+from ticketing import events
 from ticketing.mongo import Database, Document, Session
 
 SEATS_PER_INSERT_MAX = 2_000
 SEATS_PER_SWEEP_MAX = 1_000
 DUPLICATE_KEY_CODE = 11000
+PLANS_MAX = 50
 
 STATE_LETTERS = {"available": "a", "held": "h", "sold": "s", "blocked": "b"}
 
@@ -88,6 +94,62 @@ def places(section: Document) -> Iterator[tuple[str | None, str | None]]:
         yield from ((row["name"], number) for number in numbers)
 
 
+class Plan:
+    """What never changes of an event's seats, from the event alone."""
+
+    def __init__(self, event: Document) -> None:
+        self._event_id: str = event["_id"]
+        self._rows: list[tuple[Document, str | None, list[str] | None]] = []
+        self._firsts: list[int] = []
+        for section in event["sections"]:
+            first = section["firstOrdinal"]
+            for row in section.get("rows", [None]):
+                name = None if row is None else row["name"]
+                numbers = None if row is None else row.get("seats")
+                self._firsts.append(first)
+                self._rows.append((section, name, numbers))
+                if row is not None:
+                    first += row["count"] if numbers is None else len(numbers)
+
+    def seat(self, ordinal: int) -> Document:
+        """The seat of this ordinal, without its state."""
+        place = bisect_right(self._firsts, ordinal) - 1
+        section, row, numbers = self._rows[place]
+        if row is None:
+            number = None
+        else:
+            index = ordinal - self._firsts[place]
+            number = str(index + 1) if numbers is None else numbers[index]
+        return {
+            "_id": seat_id(self._event_id, ordinal),
+            "eventId": self._event_id,
+            "section": section["name"],
+            "row": row,
+            "number": number,
+            "priceCategory": section["priceCategory"],
+            "price": section["price"],
+        }
+
+
+class Plans:
+    """The plans of the events that were asked for last."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._plans: OrderedDict[str, Plan] = OrderedDict()
+
+    async def get(self, event_id: str) -> Plan:
+        """The event's plan. Raises NotFound."""
+        plan = self._plans.get(event_id)
+        if plan is None:
+            plan = Plan(await events.find(self._database, event_id))
+            self._plans[event_id] = plan
+        self._plans.move_to_end(event_id)
+        if len(self._plans) > PLANS_MAX:
+            self._plans.popitem(last=False)
+        return plan
+
+
 async def lay_out(database: Database, event: Document) -> None:
     """Insert the event's seats in batches. May be repeated after dying half way.
 
@@ -111,7 +173,7 @@ async def _insert(database: Database, batch: list[InsertOne[Document]]) -> None:
 
 
 def duplicates_of(error: BulkWriteError) -> list[Document]:
-    """The faults of an insert of several that found documents there already; raises any other.
+    """The faults of a write of several that found a unique key there already; raises any other.
 
     Also one that was written but not by a majority in time: nothing may be answered on that.
     """
@@ -154,39 +216,55 @@ def is_free(seat: Document, now: datetime) -> bool:
 
 @dataclass(frozen=True)
 class Claim:
-    """A wish to hold one seat."""
+    """A wish to hold one seat, in one of the fan's places at the event."""
 
     seat_id: str
     hold_id: str
     held_until: datetime
+    fan_slot: str
     lead: bool
 
+    @property
+    def changes(self) -> Document:
+        """What an available seat becomes."""
+        changes = {
+            "status": "held",
+            "from": "available",
+            "cause": "placed",
+            "holdId": self.hold_id,
+            "heldUntil": self.held_until,
+            "fanSlot": self.fan_slot,
+        }
+        if self.lead:
+            changes["holdLead"] = True
+        return changes
 
-async def take(database: Database, claims: Sequence[Claim]) -> int:
-    """available → held for each seat that still is available. Returns how many were won."""
+
+@dataclass(frozen=True)
+class Taken:
+    """How many seats were won, and the holds that wanted a place their fan has used already."""
+
+    count: int
+    crowded: frozenset[str]
+
+
+async def take(database: Database, claims: Sequence[Claim]) -> Taken:
+    """available → held for each seat that still is available, if the fan's place is free."""
     if not claims:
-        return 0
+        return Taken(0, frozenset())
     writes: list[Any] = [
-        UpdateOne(
-            {"_id": claim.seat_id, "status": "available"},
-            {
-                "$set": {
-                    "status": "held",
-                    "from": "available",
-                    "cause": "placed",
-                    "holdId": claim.hold_id,
-                    "heldUntil": claim.held_until,
-                    **({"holdLead": True} if claim.lead else {}),
-                }
-            },
-        )
+        UpdateOne({"_id": claim.seat_id, "status": "available"}, {"$set": claim.changes})
         for claim in claims
     ]
-    result = await database.seats.bulk_write(writes, ordered=False)
-    return result.modified_count
+    try:
+        result = await database.seats.bulk_write(writes, ordered=False)
+    except BulkWriteError as error:
+        crowded = frozenset(claims[fault["index"]].hold_id for fault in duplicates_of(error))
+        return Taken(error.details["nModified"], crowded)
+    return Taken(result.modified_count, frozenset())
 
 
-_FREED = {"holdId": "", "heldUntil": "", "holdLead": ""}
+_FREED = {"holdId": "", "heldUntil": "", "holdLead": "", "fanSlot": ""}
 
 
 async def let_go(
@@ -284,7 +362,7 @@ async def give_back(
         mine,
         {
             "$set": {"status": "available", "from": "sold", "cause": "cancelled"},
-            "$unset": {"holdId": "", "orderId": ""},
+            "$unset": {"holdId": "", "orderId": "", "fanSlot": ""},
         },
         session=session,
     )

@@ -125,6 +125,7 @@ def _claims(event_id: str, seat_count: int) -> list[tuple[Document, Document]]:
             "cause": "placed",
             "holdId": hold_id,
             "heldUntil": until,
+            "fanSlot": holds.fan_slot(event_id, fan, 0),
             "holdLead": True,
         }
         identifier = seats.seat_id(event_id, ordinal)

@@ -192,15 +192,18 @@ async def test_the_release_worker_sweeps_until_nothing_is_overdue(
     sale = await put_on_sale(database, sections=[Section("Floor", "Rear", capacity=30)])
     await database.seats.update_many(
         {"eventId": sale.event_id},
-        {
-            "$set": {
-                "status": "held",
-                "from": "available",
-                "cause": "placed",
-                "holdId": "hold_x.y.z.b",
-                "heldUntil": NOW,
+        [
+            {
+                "$set": {
+                    "status": "held",
+                    "from": "available",
+                    "cause": "placed",
+                    "holdId": "hold_x.y.z.b",
+                    "fanSlot": {"$concat": ["x.y.", "$_id"]},
+                    "heldUntil": NOW,
+                }
             }
-        },
+        ],
     )
     monkeypatch.setattr(seats, "SEATS_PER_SWEEP_MAX", 7)
     assert await release.sweep(database, NOW - timedelta(seconds=1)) == (0, 0)

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from pymongo.errors import AutoReconnect
 
-from tests.conftest import NOW, Sale, put_on_sale
+from tests.conftest import NOW, Sale, asked_of_the_server, put_on_sale
 from ticketing import checkout, events, holds, seats
 from ticketing.errors import IdempotencyKeyReused, Invalid, NotFound, Refusal
 from ticketing.holds import Hold, HoldExpired, HoldRequest
@@ -293,3 +293,72 @@ async def test_nobody_is_refused_for_a_request_of_the_group_that_is_refused_itse
     outcomes = await place(database, request(sale, "fan_a", 0, 1), request(sale, "fan_a", 2, 3))
     assert isinstance(outcomes[0], holds.SeatsUnavailable)
     assert isinstance(outcomes[1], Hold)
+
+
+async def test_a_key_used_for_other_seats_is_found_out_also_when_its_hold_was_not_the_first(
+    database: Database,
+) -> None:
+    sale = await put_on_sale(database)
+    first = await place_one(database, request(sale, "fan_a", 0))
+    await place_one(database, request(sale, "fan_a", 1, key="k", body=b"1"))
+    # Now the fan's first place at the event is free, and the second is the keyed hold's.
+    await holds.release(database, first.hold_id, "fan_a")
+    with pytest.raises(IdempotencyKeyReused):
+        await place_one(database, request(sale, "fan_a", 2, key="k", body=b"2"))
+    assert (await states(database, sale)).startswith("ahaa")
+
+
+async def test_a_fan_holds_one_after_the_other_up_to_the_limit_and_again_what_was_let_go(
+    either: Database,
+) -> None:
+    sale = await put_on_sale(either, max_seats_per_fan=3)
+    kept = [await place_one(either, request(sale, "fan_a", ordinal)) for ordinal in range(3)]
+    with pytest.raises(holds.LimitExceeded):
+        await place_one(either, request(sale, "fan_a", 3))
+    await holds.release(either, kept[1].hold_id, "fan_a")
+    await place_one(either, request(sale, "fan_a", 3))
+    assert (await states(either, sale)).startswith("hahha")
+
+
+async def test_what_a_fan_let_lapse_does_not_keep_them_from_as_many_seats_again(
+    database: Database,
+) -> None:
+    sale = await put_on_sale(database, max_seats_per_fan=4)
+    await place_one(database, request(sale, "fan_a", 0, 1, 2, 3))
+    # No sweep has freed them: they are still held, and by the same fan.
+    again = await place_one(database, request(sale, "fan_a", 3, 4, 5, 6), now=LATER)
+    assert [seat["_id"] for seat in again.seats] == list(sale.seats(3, 4, 5, 6))
+    assert (await states(database, sale)).startswith("aaahhhha")
+
+
+async def test_a_hold_of_a_fan_with_none_is_one_write_and_no_read(database: Database) -> None:
+    sale = await put_on_sale(database)
+    plans = seats.Plans(database)
+    recent = events.Recent(database)
+    await plans.get(sale.event_id)
+    await recent.slim([sale.event_id])
+    wishes = [request(sale, f"fan_{n}", 2 * n, 2 * n + 1) for n in range(5)]
+    async with asked_of_the_server(database, "seats") as asked:
+        outcomes = await holds.place(
+            database, wishes, hold_seconds=600, now=NOW, plans=plans, recent=recent
+        )
+    assert [entry["op"] for entry in asked] == ["update"] * 10
+    # The answers say what the seats are, though nobody read them.
+    for outcome in outcomes:
+        assert isinstance(outcome, Hold)
+        assert outcome.seats == await holds.seats_of(database, [outcome.hold_id])
+
+
+async def test_a_plan_says_of_each_seat_what_was_laid_out(database: Database) -> None:
+    rows = [events.Row("1", count=3), events.Row("2", seats=["7", "9", "x"])]
+    sale = await put_on_sale(
+        database,
+        sections=[
+            events.Section("A", "Front", rows=rows),
+            events.Section("Floor", "Rear", capacity=3),
+            events.Section("B", "Rear", rows=rows),
+        ],
+    )
+    plan = await seats.Plans(database).get(sale.event_id)
+    state = {"status": "available", "from": None, "cause": None}
+    assert [plan.seat(n) | state for n in range(15)] == await seats.read(database, sale.event)

@@ -34,6 +34,7 @@ def held_seat(ordinal: int = 0, **changes: Any) -> Document:
         "cause": "placed",
         "holdId": HOLD_ID,
         "heldUntil": NOW,
+        "fanSlot": f"{HOLD_ID.removeprefix('hold_')}.{ordinal}",
         "holdLead": True,
     }
     return seat(ordinal, **held) | changes
@@ -46,6 +47,7 @@ def sold_seat(ordinal: int = 0, **changes: Any) -> Document:
         "from": "held",
         "cause": "confirmed",
         "holdId": HOLD_ID,
+        "fanSlot": f"{HOLD_ID.removeprefix('hold_')}.{ordinal}",
         "orderId": ORDER_ID,
     }
     return seat(ordinal, **sold) | changes

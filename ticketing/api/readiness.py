@@ -14,10 +14,10 @@ CHECK_SECONDS_MAX = 2.0
 CHECK_AGE_SECONDS_MAX = 1.0
 INDEX_CHECK_AGE_SECONDS_MAX = 30.0
 
-# Without these a sale is wrong (two orders of one hold) or reads the whole collection at each
-# hold. All others are the business of `scripts/indexes verify`.
+# Without these a sale is wrong (two orders of one hold, a fan past the limit) or reads the whole
+# collection at each hold. All others are the business of `scripts/indexes verify`.
 HOT_INDEXES: dict[str, list[tuple[tuple[str, ...], bool]]] = {
-    "seats": [(("holdId",), False), (("heldUntil",), False)],
+    "seats": [(("holdId",), False), (("heldUntil",), False), (("fanSlot",), True)],
     "orders": [(("holdId", "expiresAt"), True)],
 }
 

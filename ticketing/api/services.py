@@ -5,7 +5,7 @@ from typing import Any
 
 from litestar.connection import ASGIConnection
 
-from ticketing import checkout, clock, dashboards, events, holds, mongo, tickets
+from ticketing import checkout, clock, dashboards, events, holds, mongo, seats, tickets
 from ticketing import settings as deployment
 from ticketing.api import answers
 from ticketing.api.deliveries import Deliveries
@@ -53,6 +53,7 @@ class Services:
         self.watching = Watching(client.database, self.metrics)
         self.boards = Boards(client.database)
         self.recent_events = events.Recent(client.database)
+        self.plans = seats.Plans(client.database)
         self.shown_events: Recently[str, answers.Event | None] = Recently(
             self._show_event, seconds=SHOWN_SECONDS, keys_max=SHOWN_EVENTS_MAX
         )
@@ -122,6 +123,7 @@ class Services:
             now=clock.now(),
             boards=self.boards,
             recent=self.recent_events,
+            plans=self.plans,
         )
 
     async def _place_orders(self, requests: Sequence[OrderRequest]) -> list[Document | Refusal]:
