@@ -31,7 +31,7 @@ from ticketing.tickets import PageRequest
 
 # One group is one bulk write or one transaction: large enough to carry a flash sale, small enough
 # that nobody waits long for the group before theirs.
-GROUP_SIZE_MAX = 24
+GROUP_SIZE_MAX = 32
 TRANSACTION_GROUP_SIZE_MAX = 16
 PAGES_PER_READ_MAX = 16
 QUEUE_SIZE_MAX = 4_000
@@ -68,7 +68,7 @@ class Services:
             keys=HoldRequest.touches,
             group_size_max=GROUP_SIZE_MAX,
             queue_size_max=QUEUE_SIZE_MAX,
-            in_flight_max=3,
+            in_flight_max=2,
             is_everybodys=mongo.is_outage,
         )
         self.orders: GroupCommit[OrderRequest, Document | Refusal] = GroupCommit(
