@@ -47,12 +47,13 @@ async def place_orders(
     *,
     now: datetime,
     recent: events.Recent | None = None,
+    remembered: holds.Remembered | None = None,
 ) -> list[Document | Refusal]:
     """Make an order of each hold; those that cost nothing come back confirmed.
 
     A free order whose confirmation was cut off is confirmed when the request is made again.
     """
-    outcomes = await orders.place(database, requests, now, recent)
+    outcomes = await orders.place(database, requests, now, recent, remembered)
     for index, outcome in enumerate(outcomes):
         if not isinstance(outcome, Refusal) and _is_free_and_waiting(outcome):
             try:
@@ -496,7 +497,7 @@ class _Work:
         ):
             if writes:
                 result = await collection.bulk_write(writes, session=session)
-                if result.matched_count + result.upserted_count != len(writes):
+                if result.matched_count != len(writes):
                     raise Stale
 
 
@@ -688,9 +689,7 @@ def _expire(work: _Work, order: Document, why: str) -> None:
     if order["status"] != "pendingPayment":
         return
     work.orders.append(orders.change(order, "expired", why=why, by="system", now=work.now))
-    work.messages.append(
-        outbox.message("order.expired", order["eventId"], order["_id"], {"reason": why}, work.now)
-    )
+    work.messages.append(orders.expired_message(order, why, work.now))
 
 
 def _refund(

@@ -14,7 +14,7 @@ A hold is resolved once: released by the fan, lapsed by time, or turned into an 
 import asyncio
 import itertools
 import random
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -36,6 +36,7 @@ ATTEMPTS_MAX = 12
 BACK_OFF_SECONDS_MAX = 0.05
 FAN_SEATS_READ_MAX = 2_000
 FANS_REMEMBERED_MAX = 10_000
+HOLDS_REMEMBERED_MAX = 10_000
 # Long enough for the confirmation that follows at once, its retries included.
 TAKEN_AGAIN_SECONDS = 60
 # After so many collisions a board is too far behind to be of use.
@@ -140,6 +141,26 @@ class Hold:
     expires_at: datetime
 
 
+class Remembered:
+    """Holds that this process has just made: mostly the order of one comes next, and here too.
+
+    What is remembered may be over by now. An order made of it is checked by the seats themselves.
+    """
+
+    def __init__(self) -> None:
+        self._holds: OrderedDict[str, Hold] = OrderedDict()
+
+    def keep(self, hold: Hold) -> None:
+        """Remember a hold; the oldest give way to it."""
+        self._holds[hold.hold_id] = hold
+        if len(self._holds) > HOLDS_REMEMBERED_MAX:
+            self._holds.popitem(last=False)
+
+    def take(self, hold_id: str) -> Hold | None:
+        """The hold if it is remembered. It is forgotten with that."""
+        return self._holds.pop(hold_id, None)
+
+
 # --- The hold's name ---------------------------------------------------------------------------
 
 
@@ -194,9 +215,11 @@ async def find(database: Database, hold_id: str, fan_id: str, now: datetime) -> 
     return _hold(event, hold_id, held)
 
 
-async def seats_of(database: Database, hold_ids: Sequence[str]) -> list[Document]:
-    """The seats of these holds in plan order, held or sold."""
-    found = database.seats.find({"holdId": {"$in": list(hold_ids)}})
+async def seats_of(
+    database: Database, hold_ids: Sequence[str], *, fields: Sequence[str] | None = None
+) -> list[Document]:
+    """The seats of these holds in plan order, held or sold; whole, or `_id` and these fields."""
+    found = database.seats.find({"holdId": {"$in": list(hold_ids)}}, fields)
     seats_found = await found.to_list(len(hold_ids) * SEATS_PER_HOLD_MAX)
     return sorted(seats_found, key=lambda seat: seat["_id"])
 

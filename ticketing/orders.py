@@ -6,16 +6,26 @@ order: "my tickets" is one read. `seats` never changes; `refundedLines` tells wh
 refunded one by one, and whether they were `freed`.
 """
 
-import asyncio
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from pymongo import UpdateOne
 from pymongo.errors import BulkWriteError
 
-from ticketing import events, gateway, holds, identifiers, pages, payments, seats, states
+from ticketing import (
+    events,
+    gateway,
+    holds,
+    identifiers,
+    mongo,
+    outbox,
+    pages,
+    payments,
+    seats,
+    states,
+)
 from ticketing.errors import IdempotencyKeyReused, NotFound, Refusal
 from ticketing.holds import HoldExpired
 from ticketing.mongo import Database, Document, Session
@@ -23,6 +33,7 @@ from ticketing.pages import Page
 
 STATUSES = ("pendingPayment", "confirmed", "expired", "cancelled")
 EXPIRED_PER_SWEEP_MAX = 1_000
+EXPIRED_PER_TRANSACTION_MAX = 100
 ORDERS_PER_HOLD_READ_MAX = 20
 HISTORY_MAX = 50
 
@@ -74,16 +85,17 @@ async def place(
     requests: Sequence[OrderRequest],
     now: datetime,
     recent: events.Recent | None = None,
+    remembered: holds.Remembered | None = None,
 ) -> list[Document | Refusal]:
     """Make an order of each hold; answer each with the order or the reason against it.
 
     One hold gives one order: asking again, with or without a key, gives the same order. Raises
     nothing for one request that another has caused. Refusals: NotFound for another fan's hold,
     HoldExpired, SaleNotOpen once the event is cancelled, IdempotencyKeyReused. `recent` may know
-    the events.
+    the events and `remembered` the holds.
     """
     outcomes: dict[int, Document | Refusal] = {}
-    held = await _held_seats(database, requests)
+    held = await _held_seats(database, requests, remembered)
     event_ids = {mine[0]["eventId"] for mine in held.values()}
     shows = await (recent.slim(event_ids) if recent else events.slim(database, event_ids))
     fresh: dict[int, Document] = {}
@@ -100,38 +112,56 @@ async def place(
             fresh[index] = _new_order(request, show, mine, now)
         except Refusal as refusal:
             outcomes[index] = refusal
-    for index, fault in (await _insert(database, fresh)).items():
-        outcomes[index] = await _after_duplicate(database, requests[index], fresh.pop(index), fault)
+    for index, fault in (await _insert(database, fresh, now)).items():
+        outcomes[index] = await _after_duplicate(
+            database, requests[index], fresh.pop(index), fault, now
+        )
     # The hold may have been released or lapsed between our read and our insert. Whoever releases
     # a hold frees the seats first and looks for its order afterwards; we insert first and look at
     # the seats afterwards. So at least one of the two sees the other, and no order is left
     # waiting for payment of seats that are on sale again.
-    # The payments need no such care: one that is missing is made when it is settled.
-    still_held, _ = await asyncio.gather(
-        _held_seats(database, [requests[index] for index in fresh]),
-        _insert_payments(database, fresh.values()),
-    )
+    standing = await _standing(database, fresh.values())
     for index, order in fresh.items():
-        mine = still_held.get(order["holdId"], [])
-        if {(s["_id"], s.get("heldUntil")) for s in mine} == {
-            (seat["seatId"], order["expiresAt"]) for seat in order["seats"]
-        }:
+        if order["_id"] in standing:
             outcomes[index] = order
         else:
-            await expire(database, [order], "the hold ended while it was ordered", now)
+            await expire(database, [order["_id"]], "the hold ended while it was ordered", now)
             outcomes[index] = HoldExpired(HoldExpired.gone)
     return [outcomes[index] for index in range(len(requests))]
 
 
 async def _held_seats(
-    database: Database, requests: Iterable[OrderRequest]
+    database: Database,
+    requests: Iterable[OrderRequest],
+    remembered: holds.Remembered | None,
 ) -> dict[str, list[Document]]:
-    hold_ids = list(dict.fromkeys(request.hold_id for request in requests))
+    """The seats of each of the holds, as they are or as they were when the hold was made."""
     grouped: dict[str, list[Document]] = {}
-    if hold_ids:
-        for seat in await holds.seats_of(database, hold_ids):
+    to_read: list[str] = []
+    for hold_id in dict.fromkeys(request.hold_id for request in requests):
+        if remembered and (known := remembered.take(hold_id)):
+            grouped[hold_id] = known.seats
+        else:
+            to_read.append(hold_id)
+    if to_read:
+        for seat in await holds.seats_of(database, to_read):
             grouped.setdefault(seat["holdId"], []).append(seat)
     return grouped
+
+
+async def _standing(database: Database, orders: Iterable[Document]) -> set[str]:
+    """Which of these have all their seats still held, by the very hold they were made of."""
+    by_hold = {(order["holdId"], order["expiresAt"]): order for order in orders}
+    if not by_hold:
+        return set()
+    found: Counter[str] = Counter()
+    fields = ("holdId", "heldUntil")
+    for seat in await holds.seats_of(database, [hold for hold, _ in by_hold], fields=fields):
+        if order := by_hold.get((seat["holdId"], seat.get("heldUntil"))):
+            found[order["_id"]] += 1
+    return {
+        order["_id"] for order in by_hold.values() if found[order["_id"]] == len(order["seats"])
+    }
 
 
 def _new_order(
@@ -186,40 +216,63 @@ def _new_order(
     return order
 
 
-async def _insert(database: Database, orders: dict[int, Document]) -> dict[int, Document]:
-    """Insert these; returns the write error of each that was a duplicate."""
-    if not orders:
-        return {}
-    places = list(orders)
+async def _insert(
+    database: Database, orders: dict[int, Document], now: datetime
+) -> dict[int, Document]:
+    """Insert these, each with its payment and the message of it; all or none of a group's.
+
+    Returns the write error of each that was a duplicate, of which nothing is left.
+    """
+    waiting = dict(orders)
     duplicates: dict[int, Document] = {}
-    try:
-        await database.orders.insert_many([orders[place] for place in places], ordered=False)
-    except BulkWriteError as error:
-        for fault in seats.duplicates_of(error):
-            duplicates[places[fault["index"]]] = fault
+    while waiting:
+        places = list(waiting)
+        try:
+            await mongo.transaction(
+                database, lambda session: _insert_in(database, session, waiting.values(), now)
+            )
+            break
+        except BulkWriteError as error:
+            # The first duplicate ends a transaction: it is taken out, and the others go again.
+            (fault,) = seats.duplicates_of(error)
+            if "_id" in fault["keyPattern"]:
+                raise  # No order's: all ids are new ones.
+            place = places[fault["index"]]
+            duplicates[place] = fault
+            del waiting[place]
     return duplicates
 
 
-async def _insert_payments(database: Database, orders: Iterable[Document]) -> None:
-    """Insert the payments of these orders; one that is there already is left alone."""
-    documents = [payments.new(order) for order in orders if order["payment"]]
-    if not documents:
-        return
-    try:
-        await database.payments.insert_many(documents, ordered=False)
-    except BulkWriteError as error:
-        seats.duplicates_of(error)
+async def _insert_in(
+    database: Database, session: Session, orders: Iterable[Document], now: datetime
+) -> None:
+    placed = list(orders)
+    await database.orders.insert_many(placed, session=session)
+    if to_pay := [payments.new(order) for order in placed if order["payment"]]:
+        await database.payments.insert_many(to_pay, session=session)
+    await database.outbox.insert_many(
+        [_placed_message(order, now) for order in placed], session=session
+    )
+
+
+def _placed_message(order: Document, now: datetime) -> Document:
+    body = {
+        "reference": order["reference"],
+        "seatCount": len(order["seats"]),
+        "total": order["total"],
+        "currency": order["currency"],
+    }
+    return outbox.message("order.placed", order["eventId"], order["_id"], body, now)
 
 
 async def _after_duplicate(
-    database: Database, request: OrderRequest, order: Document, fault: Document
+    database: Database, request: OrderRequest, order: Document, fault: Document, now: datetime
 ) -> Document | Refusal:
     """What to answer when an order that would be the same exists already."""
     if "reference" in fault["keyPattern"]:
         # One in 2^40: another order has this reference. A new one will do.
         order["reference"] = identifiers.reference()
-        await _insert(database, {0: order})
-        await _insert_payments(database, [order])
+        await _insert(database, {0: order}, now)
         return order
     try:
         return await _existing(database, request)
@@ -238,20 +291,12 @@ async def _existing(database: Database, request: OrderRequest) -> Document:
         if by_key is not None:
             if by_key["holdId"] != request.hold_id:
                 raise IdempotencyKeyReused("This key made an order of another hold.")
-            await _complete(database, by_key)
             return by_key
     made = database.orders.find({"holdId": request.hold_id}).sort("expiresAt", -1)
     latest = await made.limit(1).to_list(1)
     if not latest or latest[0]["status"] == "expired":
         raise HoldExpired(HoldExpired.gone)
-    await _complete(database, latest[0])
     return latest[0]
-
-
-async def _complete(database: Database, order: Document) -> None:
-    """Make the payment of an order whose placing died before it did."""
-    if order["status"] == "pendingPayment":
-        await _insert_payments(database, [order])
 
 
 # --- Reading -----------------------------------------------------------------------------------
@@ -290,37 +335,73 @@ async def listing(
 # --- Ending ------------------------------------------------------------------------------------
 
 
-async def expire(database: Database, orders: Sequence[Document], why: str, now: datetime) -> int:
-    """pendingPayment → expired for those of these that still wait for payment."""
-    waiting = [order for order in orders if order["status"] == "pendingPayment"]
-    if not waiting:
-        return 0
-    writes: list[Any] = [
-        change(order, "expired", why=why, by="system", now=now) for order in waiting
-    ]
-    result = await database.orders.bulk_write(writes, ordered=False)
-    return result.modified_count
+async def expire(database: Database, order_ids: Sequence[str], why: str, now: datetime) -> int:
+    """pendingPayment → expired for those of these that still wait, each with its message.
+
+    Returns how many they were.
+    """
+
+    async def body(session: Session) -> int:
+        # Read in the snapshot: an order that is paid meanwhile is a write conflict, and the next
+        # run sees that it waits no more.
+        found = database.orders.find(
+            {"_id": {"$in": list(order_ids)}, "status": "pendingPayment"},
+            {"status": 1, "eventId": 1, "payment": 1},
+            session=session,
+        )
+        waiting = await found.to_list(len(order_ids))
+        if waiting:
+            await database.orders.bulk_write(
+                [change(order, "expired", why=why, by="system", now=now) for order in waiting],
+                session=session,
+            )
+            await database.outbox.insert_many(
+                [expired_message(order, why, now) for order in waiting], session=session
+            )
+        return len(waiting)
+
+    return await mongo.transaction(database, body) if order_ids else 0
+
+
+def expired_message(order: Document, why: str, now: datetime) -> Document:
+    """The message that an order ended unpaid, or paid in vain."""
+    opened = "openedAt" in (order["payment"] or {})
+    body = {"reason": why, "paymentOpened": opened}
+    return outbox.message("order.expired", order["eventId"], order["_id"], body, now)
 
 
 async def expire_overdue(database: Database, now: datetime) -> int:
     """Expire up to EXPIRED_PER_SWEEP_MAX orders whose time to pay is over; how many were found."""
     overdue = (
         await database.orders.find(
-            {"status": "pendingPayment", "expiresAt": {"$lte": now}}, {"status": 1}
+            {"status": "pendingPayment", "expiresAt": {"$lte": now}}, {"_id": 1}
         )
         .sort("expiresAt", 1)
         .limit(EXPIRED_PER_SWEEP_MAX)
         .to_list(EXPIRED_PER_SWEEP_MAX)
     )
-    await expire(database, overdue, "not paid in time", now)
+    order_ids = [order["_id"] for order in overdue]
+    for begin in range(0, len(order_ids), EXPIRED_PER_TRANSACTION_MAX):
+        some = order_ids[begin : begin + EXPIRED_PER_TRANSACTION_MAX]
+        await expire(database, some, "not paid in time", now)
     return len(overdue)
 
 
 async def expire_for_hold(database: Database, hold_id: str, now: datetime) -> int:
     """Expire the order of a hold that was released, if it waits for payment."""
-    waiting = database.orders.find({"holdId": hold_id, "status": "pendingPayment"}, {"status": 1})
+    waiting = database.orders.find({"holdId": hold_id, "status": "pendingPayment"}, {"_id": 1})
     found = await waiting.to_list(ORDERS_PER_HOLD_READ_MAX)
-    return await expire(database, found, "its hold was released", now)
+    return await expire(database, [order["_id"] for order in found], "its hold was released", now)
+
+
+async def opened(database: Database, order: Document, now: datetime) -> None:
+    """Keep that the fan has opened the payment page of an order that waits: who was about to pay
+    is told when it ends."""
+    if order["payment"] and "openedAt" not in order["payment"]:
+        await database.orders.update_one(
+            {"_id": order["_id"], "status": "pendingPayment"},
+            {"$set": {"payment.openedAt": now}},
+        )
 
 
 def history(order_id: str, what: str, *, why: str, by: str, now: datetime) -> UpdateOne:

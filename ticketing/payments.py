@@ -25,9 +25,10 @@ async def find(database: Database, payment_id: str) -> Document:
     return payment
 
 
-def _unsettled(order: Document) -> Document:
-    """The payment of an order, without identity and status."""
+def new(order: Document) -> Document:
+    """The payment to insert for an order that has one."""
     return {
+        "_id": order["payment"]["paymentId"],
         "orderId": order["_id"],
         "eventId": order["eventId"],
         "fanId": order["fanId"],
@@ -35,14 +36,6 @@ def _unsettled(order: Document) -> Document:
         "amount": order["total"],
         "currency": order["currency"],
         "createdAt": order["createdAt"],
-    }
-
-
-def new(order: Document) -> Document:
-    """The payment to insert for an order that has one."""
-    return {
-        "_id": order["payment"]["paymentId"],
-        **_unsettled(order),
         "status": "created",
         "lookUpAt": order["createdAt"] + LOOK_UP_AFTER,
     }
@@ -71,13 +64,12 @@ def settle(
 ) -> UpdateOne:
     """The write that records what became of an order's payment, from a state that allows it.
 
-    It makes the payment where a crash after the order's insert left none. A payment in another
-    state is an error of the write, which nothing comes of: the upsert finds the id taken.
+    It matches nothing where the payment is in another state.
     """
     changes: Document = {"status": status, "settledAt": now}
     if charge:
         changes["charge"] = charge
-    update: Document = {"$set": changes, "$setOnInsert": _unsettled(order)}
+    update: Document = {"$set": changes}
     if status == "succeeded":
         update["$unset"] = {"lookUpAt": ""}
     if refunded:
@@ -88,7 +80,6 @@ def settle(
             "status": {"$in": states.befores(states.PAYMENT, status)},
         },
         update,
-        upsert=True,
     )
 
 

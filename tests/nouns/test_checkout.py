@@ -4,7 +4,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 
 from tests.conftest import NOW, Sale, providers_of, put_on_sale
 from ticketing import (
@@ -415,19 +415,103 @@ async def test_cancelling_a_waiting_order_frees_its_seats(database: Database) ->
     placed = await ordered(database, sale, "fan_a", 1)
     await checkout.cancel(database, placed["_id"], "fan_a", now=NOW)
     await hold_seats(database, sale, "fan_b", 1)
-    assert (await database.outbox.find_one({}))["kind"] == "order.cancelled"
+    kinds = await database.outbox.distinct("kind")
+    assert kinds == ["order.cancelled", "order.placed"]
 
 
-async def test_an_order_whose_placing_died_before_its_payment_can_be_paid_after_a_retry(
+async def test_an_order_its_payment_and_its_message_are_there_together_or_not_at_all(
+    database: Database, client: Client
+) -> None:
+    sale = await put_on_sale(database)
+    hold = await hold_seats(database, sale, "fan_a", 1)
+    fault = {
+        "configureFailPoint": "failCommand",
+        "mode": {"times": 1},
+        "data": {"failCommands": ["commitTransaction"], "errorCode": 8000, "errorLabels": []},
+    }
+    await client.driver_client.admin.command(fault)
+    with pytest.raises(OperationFailure):
+        await order(database, "fan_a", hold.hold_id, "k")
+    for collection in (database.orders, database.payments, database.outbox):
+        assert await collection.count_documents({}) == 0
+    placed = await order(database, "fan_a", hold.hold_id, "k")
+    payment = await payments.find(database, placed["payment"]["paymentId"])
+    assert payment["amount"] == placed["total"]
+    (told,) = await database.outbox.find({}).to_list(2)
+    assert (told["kind"], told["orderId"]) == ("order.placed", placed["_id"])
+    assert told["body"] == {
+        "reference": placed["reference"],
+        "seatCount": 1,
+        "total": placed["total"],
+        "currency": "EUR",
+    }
+
+
+async def test_one_hold_in_a_group_that_was_ordered_before_fails_no_neighbour(
+    database: Database,
+) -> None:
+    sale = await put_on_sale(database)
+    made = [await hold_seats(database, sale, f"fan_{n}", n) for n in range(4)]
+    wishes = [OrderRequest(f"fan_{n}", hold.hold_id) for n, hold in enumerate(made)]
+    remembered = holds.Remembered()
+    before = await checkout.place_orders(database, wishes[1:3], now=NOW)
+    for hold in made:
+        remembered.keep(hold)
+    placed = await checkout.place_orders(database, wishes, now=NOW, remembered=remembered)
+    assert placed[1:3] == before
+    assert [one["fanId"] for one in placed] == [f"fan_{n}" for n in range(4)]
+    assert await database.orders.count_documents({}) == 4
+    assert await database.payments.count_documents({}) == 4
+    assert await database.outbox.count_documents({"kind": "order.placed"}) == 4
+
+
+@pytest.mark.parametrize("opened", [True, False])
+@pytest.mark.parametrize("way", ["not paid in time", "its hold was released"])
+async def test_an_order_that_ends_unpaid_is_told_once(
+    database: Database, way: str, opened: bool
+) -> None:
+    sale = await put_on_sale(database)
+    placed = await ordered(database, sale, "fan_a", 1)
+    if opened:
+        await orders.opened(database, placed, NOW)
+    for _ in range(2):
+        if way == "not paid in time":
+            await orders.expire_overdue(database, LATER)
+        else:
+            await checkout.release_hold(database, placed["holdId"], "fan_a", now=NOW)
+    told = await database.outbox.find({"kind": "order.expired"}).to_list(2)
+    assert [(one["orderId"], one["body"]) for one in told] == [
+        (placed["_id"], {"reason": way, "paymentOpened": opened})
+    ]
+
+
+async def test_of_orders_paid_while_they_are_swept_only_those_that_expired_are_told_so(
+    database: Database,
+) -> None:
+    sale = await put_on_sale(database)
+    placed = [await ordered(database, sale, f"fan_{n}", n) for n in range(8)]
+    await asyncio.gather(
+        *(receive(database, notice(one)) for one in placed),
+        orders.expire(database, [one["_id"] for one in placed], "not paid in time", NOW),
+    )
+    told = await database.outbox.distinct("orderId", {"kind": "order.expired"})
+    assert told == await database.orders.distinct("_id", {"history.what": "expired"})
+    assert await invariants.check_all(database) == []
+
+
+async def test_a_hold_that_is_remembered_but_was_let_go_makes_no_order_that_waits(
     database: Database,
 ) -> None:
     sale = await put_on_sale(database)
     hold = await hold_seats(database, sale, "fan_a", 1)
-    placed = await order(database, "fan_a", hold.hold_id, "k")
-    await database.payments.delete_many({})
-    assert await order(database, "fan_a", hold.hold_id, "k") == placed
-    payment_id = placed["payment"]["paymentId"]
-    assert (await payments.find(database, payment_id))["amount"] == placed["total"]
+    remembered = holds.Remembered()
+    remembered.keep(hold)
+    await checkout.release_hold(database, hold.hold_id, "fan_a", now=NOW)
+    (outcome,) = await checkout.place_orders(
+        database, [OrderRequest("fan_a", hold.hold_id)], now=NOW, remembered=remembered
+    )
+    assert isinstance(outcome, holds.HoldExpired)
+    assert await database.orders.count_documents({"status": "pendingPayment"}) == 0
 
 
 async def test_a_cancelled_event_takes_no_more_orders(database: Database) -> None:

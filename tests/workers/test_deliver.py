@@ -81,10 +81,11 @@ async def test_four_workers_send_one_mail_and_one_webhook_for_each_cause(
     told = [headers["webhook-id"] for _, headers, _ in receiver.got]
     messages = [message["_id"] for message in await database.outbox.find({}).to_list(1_000)]
     assert sorted(told) == sorted(messages)
-    # Each order was paid before it was confirmed, and is told so.
+    # Each order was placed, then paid, then confirmed, and is told so.
     for order_id in await database.orders.distinct("_id"):
         mine = await database.outbox.find({"orderId": order_id}).sort("_id", 1).to_list(10)
-        assert [one["kind"] for one in mine] == ["payment.completed", "order.confirmed"]
+        kinds = ["order.placed", "payment.completed", "order.confirmed"]
+        assert [one["kind"] for one in mine] == kinds
         places = [told.index(one["_id"]) for one in mine]
         assert places == sorted(places)
 

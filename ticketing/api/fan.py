@@ -78,6 +78,7 @@ async def get_hold(request: Request[Any, Any, Any], hold_id: HoldId) -> answers.
 async def release_hold(request: Request[Any, Any, Any], hold_id: HoldId) -> None:
     """Its seats are available at once. Releasing it again changes nothing."""
     services = services_of(request)
+    services.remembered_holds.take(hold_id)
     released = await checkout.release_hold(
         services.database, hold_id, request.user.subject, now=clock.now()
     )

@@ -23,7 +23,7 @@ async def get_payment(
     request: Request[Any, Any, Any], payment_id: PaymentId
 ) -> answers.SandboxPayment:
     """What the payment page shows. The id is unguessable and is all that is needed."""
-    return await _payment(request, payment_id)
+    return await _payment(request, payment_id, opened=True)
 
 
 @post(
@@ -74,11 +74,17 @@ async def _settle(
 
 
 async def _payment(
-    request: Request[Any, Any, Any], payment_id: str, *, delivered: bool | None = None
+    request: Request[Any, Any, Any],
+    payment_id: str,
+    *,
+    delivered: bool | None = None,
+    opened: bool = False,
 ) -> answers.SandboxPayment:
     database = services_of(request).database
     payment = await payments.find(database, payment_id)
     order = await orders.find(database, payment["orderId"], payment["fanId"])
+    if opened:
+        await orders.opened(database, order, clock.now())
     return answers.sandbox_payment(payment, order, clock.now(), delivered=delivered)
 
 

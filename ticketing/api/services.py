@@ -54,6 +54,7 @@ class Services:
         self.boards = Boards(client.database)
         self.recent_events = events.Recent(client.database)
         self.plans = seats.Plans(client.database)
+        self.remembered_holds = holds.Remembered()
         self.shown_events: Recently[str, answers.Event | None] = Recently(
             self._show_event, seconds=SHOWN_SECONDS, keys_max=SHOWN_EVENTS_MAX
         )
@@ -116,7 +117,7 @@ class Services:
     # What this process has done shows on its boards at once, ahead of the change stream.
 
     async def _place_holds(self, requests: Sequence[HoldRequest]) -> list[Hold | Refusal]:
-        return await holds.place(
+        outcomes = await holds.place(
             self.database,
             requests,
             hold_seconds=self.settings.hold_seconds,
@@ -125,10 +126,18 @@ class Services:
             recent=self.recent_events,
             plans=self.plans,
         )
+        for outcome in outcomes:
+            if isinstance(outcome, Hold):
+                self.remembered_holds.keep(outcome)
+        return outcomes
 
     async def _place_orders(self, requests: Sequence[OrderRequest]) -> list[Document | Refusal]:
         outcomes = await checkout.place_orders(
-            self.database, requests, now=clock.now(), recent=self.recent_events
+            self.database,
+            requests,
+            now=clock.now(),
+            recent=self.recent_events,
+            remembered=self.remembered_holds,
         )
         for outcome in outcomes:
             if not isinstance(outcome, Refusal) and outcome["status"] == "confirmed":

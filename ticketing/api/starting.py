@@ -35,6 +35,7 @@ async def go_and_pay(request: Request[Any, Any, Any], payment_id: PaymentId) -> 
     waits = order["status"] == "pendingPayment" and order["expiresAt"] > clock.now()
     if not waits or payment["status"] == "succeeded":
         return Redirect("/paid", status_code=303)
+    await orders.opened(services.database, order, clock.now())
     if not payment.get("url"):
         # Its start was never answered; made again with the same id it is the same payment.
         await start(services, order)
