@@ -111,7 +111,12 @@ class Receipt:
 
 
 async def receive(
-    database: Database, notices: Sequence[Notice], *, now: datetime
+    database: Database,
+    notices: Sequence[Notice],
+    *,
+    now: datetime,
+    remembered: orders.Remembered | None = None,
+    recent: events.Recent | None = None,
 ) -> list[Receipt | Exception]:
     """Let each notice have its effect, once; answer each with its receipt or what went wrong.
 
@@ -120,9 +125,10 @@ async def receive(
     was made at the provider's own site), `repeated`, `ignored`. Of either: `unknown` (no such
     payment; kept, and looked at again by `look_again`). Durable on a majority when this returns.
     An exception in a notice's place means that nothing was recorded and the provider should send
-    it again.
+    it again. `remembered` may know the orders and `recent` the events.
     """
-    return await _receive_all(database, notices, now, again=False)
+    known = await _remembered_facts(notices, remembered, recent)
+    return await _receive_all(database, notices, now, known, again=False)
 
 
 async def look_again(database: Database, now: datetime) -> int:
@@ -138,7 +144,7 @@ async def look_again(database: Database, now: datetime) -> int:
         .to_list(KEPT_PER_RUN_MAX)
     )
     for outcome in await _receive_all(
-        database, [_kept_notice(document) for document in kept], now, again=True
+        database, [_kept_notice(document) for document in kept], now, None, again=True
     ):
         if isinstance(outcome, Exception):
             raise outcome
@@ -146,7 +152,12 @@ async def look_again(database: Database, now: datetime) -> int:
 
 
 async def _receive_all(
-    database: Database, notices: Sequence[Notice], now: datetime, *, again: bool
+    database: Database,
+    notices: Sequence[Notice],
+    now: datetime,
+    known: "_Facts | None",
+    *,
+    again: bool,
 ) -> list[Receipt | Exception]:
     outcomes: dict[int, Receipt | Exception] = {}
     waiting = dict(enumerate(notices))
@@ -162,7 +173,7 @@ async def _receive_all(
                 taken |= touched
         for index in group:
             del waiting[index]
-        outcomes.update(await _receive_group(database, group, now, again=again))
+        outcomes.update(await _receive_group(database, group, now, known, again=again))
     return [outcomes[index] for index in range(len(notices))]
 
 
@@ -178,10 +189,15 @@ def touches(notice: Notice) -> set[tuple[str, str]]:
 
 
 async def _receive_group(
-    database: Database, group: dict[int, Notice], now: datetime, *, again: bool
+    database: Database,
+    group: dict[int, Notice],
+    now: datetime,
+    known: "_Facts | None",
+    *,
+    again: bool,
 ) -> dict[int, Receipt | Exception]:
     try:
-        return dict(await _receive_in_one(database, group, now, again=again))
+        return dict(await _receive_in_one(database, group, now, known, again=again))
     except Exception as error:  # noqa: BLE001
         if not again and (settled := await _read_back(database, group, error)):
             return dict(settled)
@@ -189,7 +205,7 @@ async def _receive_group(
             # An error is given only to the notice that causes it, so each is tried alone.
             alone: dict[int, Receipt | Exception] = {}
             for index, notice in group.items():
-                alone |= await _receive_group(database, {index: notice}, now, again=again)
+                alone |= await _receive_group(database, {index: notice}, now, None, again=again)
             return alone
         return dict.fromkeys(group, error)
 
@@ -222,36 +238,35 @@ async def _read_back(
 
 
 async def _receive_in_one(
-    database: Database, group: dict[int, Notice], now: datetime, *, again: bool
+    database: Database,
+    group: dict[int, Notice],
+    now: datetime,
+    known: "_Facts | None",
+    *,
+    again: bool,
 ) -> dict[int, Receipt]:
     # What became of the seats of orders that were paid late, by order. Filled between two runs.
     taken_again: dict[str, datetime | str] = {}
 
     async def body(session: Session, *, trusting: bool = False) -> dict[int, Receipt]:
         work = _Work(now)
-        facts = await _read_facts(
-            database, group, taken_again, session, trusting=trusting, again=again
-        )
-        receipts: dict[int, Receipt] = {}
-        for index, sent in group.items():
-            if _notice_id(sent) in facts.known:
-                receipts[index] = Receipt("repeated", None)
-                continue
-            notice = facts.resolved.get(index, sent)
-            order = facts.orders.get(notice.payment_id)
-            outcome = "unknown" if order is None else _decide(work, facts, order, notice)
-            receipts[index] = Receipt(outcome, order)
-            if again:
-                work.notice_changes.append(_looked_at(notice, facts, outcome, now))
-            else:
-                work.notices.append(_kept(notice, outcome, now))
+        facts = known if trusting else None
+        if facts is None:
+            facts = await _read_facts(
+                database, group, taken_again, session, trusting=trusting, again=again
+            )
+        receipts = _decide_all(work, facts, group, again=again)
+        if facts is known and any(receipt.outcome != "confirmed" for receipt in receipts.values()):
+            # Only a confirmation finds out by its own write that an order is not as remembered.
+            raise Stale
         if work.paid_late:
             raise _PaidLate(work.paid_late)
         await work.write(database, session)
         return receipts
 
-    # Nearly all notices are new and nearly all orders still have their seats, and the writes tell
-    # where it is not so: then nothing has happened, and it is done again by what is read.
+    # Nearly all notices are new and nearly all orders are as they were placed and still have their
+    # seats, and the writes tell where it is not so: then nothing has happened, and it is done
+    # again by what is read.
     if not again:
         with suppress(Stale, BulkWriteError, _PaidLate):
             return await mongo.transaction(database, lambda session: body(session, trusting=True))
@@ -261,6 +276,25 @@ async def _receive_in_one(
         for order in late.orders:
             taken_again[order["_id"]] = await _take_again(database, order, now)
         return await mongo.transaction(database, body)
+
+
+def _decide_all(
+    work: "_Work", facts: "_Facts", group: dict[int, Notice], *, again: bool
+) -> dict[int, Receipt]:
+    receipts: dict[int, Receipt] = {}
+    for index, sent in group.items():
+        if _notice_id(sent) in facts.known:
+            receipts[index] = Receipt("repeated", None)
+            continue
+        notice = facts.resolved.get(index, sent)
+        order = facts.orders.get(notice.payment_id)
+        outcome = "unknown" if order is None else _decide(work, facts, order, notice)
+        receipts[index] = Receipt(outcome, order)
+        if again:
+            work.notice_changes.append(_looked_at(notice, facts, outcome, work.now))
+        else:
+            work.notices.append(_kept(notice, outcome, work.now))
+    return receipts
 
 
 def _kept(notice: Notice, outcome: str, now: datetime) -> Document:
@@ -364,6 +398,25 @@ class _Facts:
             held = {"status": "held", "holdId": order["holdId"], "heldUntil": order["expiresAt"]}
             return [{"_id": seat["seatId"], **held} for seat in order["seats"]]
         return [self.seats[seat["seatId"]] for seat in order["seats"]]
+
+
+async def _remembered_facts(
+    notices: Sequence[Notice],
+    remembered: orders.Remembered | None,
+    recent: events.Recent | None,
+) -> _Facts | None:
+    """What is known of the orders of these payments without a look at the database, or None.
+
+    An event that was cancelled a moment ago may still be taken for one that is on sale: what is
+    confirmed then is refunded by its cancellation, as with a hold.
+    """
+    if remembered is None or recent is None:
+        return None
+    placed = remembered.take(notice.payment_id for notice in notices)
+    if len(placed) < len(notices) or any(notice.refund_id for notice in notices):
+        return None
+    shows = await recent.slim({order["eventId"] for order in placed.values()})
+    return _Facts(set(), placed, shows, None, {})
 
 
 async def _read_facts(
@@ -502,8 +555,8 @@ class _Work:
 
 
 class Stale(Exception):
-    """A document is not as it was taken to be. Where it was read in the same snapshot, never seen:
-    the server prevents it."""
+    """A document is not as it was taken to be, or must be looked at first. Where it was read in
+    the same snapshot, never seen: the server prevents it."""
 
 
 async def _read(collection: mongo.Collection, identifier: str, session: Session) -> Document:
@@ -745,7 +798,11 @@ def _confirm(
     if order["payment"]:
         also["payment.status"] = "succeeded"
     work.seats += [seats.sale(order["_id"], seat) for seat in to_sell]
-    work.orders.append(orders.change(order, "confirmed", why=why, by=by, now=work.now, also=also))
+    # An order that is remembered, and not read in this snapshot, may have been refunded outside.
+    only_if: Document = {} if order["refunds"] else {"refunds": []}
+    work.orders.append(
+        orders.change(order, "confirmed", why=why, by=by, now=work.now, also=also, only_if=only_if)
+    )
     work.messages.append(
         outbox.message(
             "order.confirmed",

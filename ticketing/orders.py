@@ -6,7 +6,7 @@ order: "my tickets" is one read. `seats` never changes; `refundedLines` tells wh
 refunded one by one, and whether they were `freed`.
 """
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -36,6 +36,7 @@ EXPIRED_PER_SWEEP_MAX = 1_000
 EXPIRED_PER_TRANSACTION_MAX = 100
 ORDERS_PER_HOLD_READ_MAX = 20
 HISTORY_MAX = 50
+ORDERS_REMEMBERED_MAX = 10_000
 
 
 @dataclass(frozen=True)
@@ -58,18 +59,48 @@ class OrderRequest:
         return (self.hold_id,) if key is None else (self.hold_id, key)
 
 
+class Remembered:
+    """Orders that this process has just placed: mostly the notice of the payment comes next.
+
+    An order may have changed since. Whoever makes use of it writes only if it has not.
+    """
+
+    def __init__(self) -> None:
+        self._orders: OrderedDict[str, Document] = OrderedDict()
+
+    def keep(self, order: Document) -> None:
+        """Remember an order if it waits for its payment; the oldest give way to it."""
+        if order["status"] != "pendingPayment" or not order["payment"] or order["refunds"]:
+            return
+        self._orders[order["payment"]["paymentId"]] = order
+        if len(self._orders) > ORDERS_REMEMBERED_MAX:
+            self._orders.popitem(last=False)
+
+    def take(self, payment_ids: Iterable[str]) -> dict[str, Document]:
+        """Those of the orders of these payments that are remembered; forgotten with that."""
+        found = {payment_id: self._orders.pop(payment_id, None) for payment_id in payment_ids}
+        return {payment_id: order for payment_id, order in found.items() if order}
+
+
 def change(
-    order: Document, to: str, *, why: str, by: str, now: datetime, also: Document | None = None
+    order: Document,
+    to: str,
+    *,
+    why: str,
+    by: str,
+    now: datetime,
+    also: Document | None = None,
+    only_if: Document | None = None,
 ) -> UpdateOne:
     """The write that moves an order, as it was read, to another state and keeps its history.
 
-    It matches only while the order is still in the state that was read. Raises OrderState for a
-    change that is not allowed.
+    It matches only while the order is still in the state that was read, and as `only_if` says.
+    Raises OrderState for a change that is not allowed.
     """
     states.check(states.ORDER, order["status"], to)
     entry = {"at": now, "what": to, "by": by, "why": why}
     return UpdateOne(
-        {"_id": order["_id"], "status": order["status"]},
+        {"_id": order["_id"], "status": order["status"], **(only_if or {})},
         {
             "$set": {"status": to, "from": order["status"], **(also or {})},
             "$push": {"history": {"$each": [entry], "$slice": -HISTORY_MAX}},

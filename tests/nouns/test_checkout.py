@@ -496,7 +496,7 @@ async def test_of_orders_paid_while_they_are_swept_only_those_that_expired_are_t
     )
     told = await database.outbox.distinct("orderId", {"kind": "order.expired"})
     assert told == await database.orders.distinct("_id", {"history.what": "expired"})
-    assert await invariants.check_all(database) == []
+    assert await invariants.check_all(database, counters=False) == []
 
 
 async def test_a_hold_that_is_remembered_but_was_let_go_makes_no_order_that_waits(

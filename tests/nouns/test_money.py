@@ -11,7 +11,15 @@ import pymongo
 import pytest
 from pymongo.errors import AutoReconnect, PyMongoError
 
-from tests.conftest import NOW, ORGANISER, Sale, gather_bounded, providers_of, put_on_sale
+from tests.conftest import (
+    NOW,
+    ORGANISER,
+    Sale,
+    asked_of_the_server,
+    gather_bounded,
+    providers_of,
+    put_on_sale,
+)
 from tests.nouns.test_checkout import (
     LATER,
     current,
@@ -761,3 +769,65 @@ async def test_a_free_order_is_cancelled_without_a_refund(database: Database) ->
     await checkout.cancel(database, placed["_id"], "fan_a", now=NOW)
     assert await database.refunds.count_documents({}) == 0
     await sound(database)
+
+
+async def told_to_one_that_remembers(
+    database: Database, placed: Document, *notices: Notice
+) -> list[object]:
+    """The outcomes of notices at a process that placed the order and knows no more of it."""
+    remembered = orders.Remembered()
+    remembered.keep(placed)
+    receipts = await checkout.receive(
+        database, notices, now=NOW, remembered=remembered, recent=events.Recent(database)
+    )
+    return [r.outcome if isinstance(r, checkout.Receipt) else r for r in receipts]
+
+
+async def test_a_remembered_order_is_confirmed_without_reading_any_order(
+    database: Database,
+) -> None:
+    sale = await put_on_sale(database)
+    placed = await ordered(database, sale, "fan_a", 1)
+    async with asked_of_the_server(database, "orders") as asked:
+        assert await told_to_one_that_remembers(database, placed, notice(placed)) == ["confirmed"]
+    assert [entry["op"] for entry in asked] == ["update"]
+    await sound(database)
+
+
+@pytest.mark.parametrize("meanwhile", ["confirmed", "cancelled", "expired", "refunded outside"])
+async def test_what_became_of_a_remembered_order_elsewhere_decides(
+    database: Database, meanwhile: str
+) -> None:
+    sale = await put_on_sale(database)
+    placed = await ordered(database, sale, "fan_a", 1)
+    later = replace(notice(placed), notice_id="ntc_later")
+    match meanwhile:
+        case "confirmed":
+            await receive(database, notice(placed))
+            expected = ["repeated"]
+        case "cancelled":
+            await checkout.cancel(database, placed["_id"], "fan_a", now=NOW)
+            expected = ["refunded"]
+        case "expired":
+            await orders.expire(database, [placed["_id"]], "not paid in time", NOW)
+            expected = ["confirmed"]
+        case _:
+            outside = replace(
+                notice(placed, "refund.done"), notice_id="ntc_back", refund_id="rfd_outside"
+            )
+            assert await receive(database, outside) == ["recorded"]
+            expected = ["refunded"]
+    assert await told_to_one_that_remembers(database, placed, later) == expected
+    await sound(database)
+
+
+async def test_a_wrong_amount_is_refunded_once_though_one_process_remembers_no_refund(
+    database: Database,
+) -> None:
+    sale = await put_on_sale(database)
+    placed = await ordered(database, sale, "fan_a", 1)
+    wrong = replace(notice(placed), amount=placed["total"] + 1)
+    assert await receive(database, wrong) == ["refunded"]
+    again = replace(wrong, notice_id="ntc_again")
+    assert await told_to_one_that_remembers(database, placed, again) == ["repeated"]
+    assert await database.refunds.count_documents({}) == 1

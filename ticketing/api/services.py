@@ -5,7 +5,7 @@ from typing import Any
 
 from litestar.connection import ASGIConnection
 
-from ticketing import checkout, clock, dashboards, events, holds, mongo, seats, tickets
+from ticketing import checkout, clock, dashboards, events, holds, mongo, orders, seats, tickets
 from ticketing import settings as deployment
 from ticketing.api import answers
 from ticketing.api.deliveries import Deliveries
@@ -55,6 +55,7 @@ class Services:
         self.recent_events = events.Recent(client.database)
         self.plans = seats.Plans(client.database)
         self.remembered_holds = holds.Remembered()
+        self.remembered_orders = orders.Remembered()
         self.shown_events: Recently[str, answers.Event | None] = Recently(
             self._show_event, seconds=SHOWN_SECONDS, keys_max=SHOWN_EVENTS_MAX
         )
@@ -140,12 +141,20 @@ class Services:
             remembered=self.remembered_holds,
         )
         for outcome in outcomes:
-            if not isinstance(outcome, Refusal) and outcome["status"] == "confirmed":
-                self.mark_order(outcome, "sold")
+            if not isinstance(outcome, Refusal):
+                self.remembered_orders.keep(outcome)
+                if outcome["status"] == "confirmed":
+                    self.mark_order(outcome, "sold")
         return outcomes
 
     async def _receive(self, notices: Sequence[Notice]) -> list[Receipt | Exception]:
-        outcomes = await checkout.receive(self.database, notices, now=clock.now())
+        outcomes = await checkout.receive(
+            self.database,
+            notices,
+            now=clock.now(),
+            remembered=self.remembered_orders,
+            recent=self.recent_events,
+        )
         for outcome in outcomes:
             if isinstance(outcome, Receipt) and outcome.outcome == "confirmed" and outcome.order:
                 self.mark_order(outcome.order, "sold")
