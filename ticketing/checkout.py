@@ -69,7 +69,7 @@ def _is_free_and_waiting(order: Document) -> bool:
 
 async def _confirm_free(database: Database, order: Document, now: datetime) -> Document:
     async def body(session: Session) -> None:
-        work = _Work(now)
+        work = Writes(now)
         current = await _read(database.orders, order["_id"], session)
         if current["status"] != "pendingPayment":
             return
@@ -249,7 +249,7 @@ async def _receive_in_one(
     taken_again: dict[str, datetime | str] = {}
 
     async def body(session: Session, *, trusting: bool = False) -> dict[int, Receipt]:
-        work = _Work(now)
+        work = Writes(now)
         facts = known if trusting else None
         if facts is None:
             facts = await _read_facts(
@@ -278,8 +278,22 @@ async def _receive_in_one(
         return await mongo.transaction(database, body)
 
 
+def confirmation(paid: Sequence[tuple[Document, Notice]], now: datetime) -> "Writes":
+    """The writes that confirm these orders of events on sale, each with the notice that it is paid.
+
+    They are what `receive` writes where nothing is out of the ordinary; here nothing is read. Made
+    with `write` in a transaction.
+    """
+    work = Writes(now)
+    shows = {order["eventId"]: {"status": "published"} for order, _ in paid}
+    by_payment = {notice.payment_id: order for order, notice in paid}
+    facts = _Facts(set(), by_payment, shows, None, {})
+    _decide_all(work, facts, {index: notice for index, (_, notice) in enumerate(paid)}, again=False)
+    return work
+
+
 def _decide_all(
-    work: "_Work", facts: "_Facts", group: dict[int, Notice], *, again: bool
+    work: "Writes", facts: "_Facts", group: dict[int, Notice], *, again: bool
 ) -> dict[int, Receipt]:
     receipts: dict[int, Receipt] = {}
     for index, sent in group.items():
@@ -514,7 +528,7 @@ def _notice_id(notice: Notice) -> str:
 
 
 @dataclass
-class _Work:
+class Writes:
     """The writes of one transaction, gathered so that each collection is written to once."""
 
     now: datetime
@@ -565,7 +579,7 @@ async def _read(collection: mongo.Collection, identifier: str, session: Session)
     return document
 
 
-def _decide(work: _Work, facts: _Facts, order: Document, notice: Notice) -> str:
+def _decide(work: Writes, facts: _Facts, order: Document, notice: Notice) -> str:
     """What a notice does to its order; adds the writes to `work` and returns the outcome."""
     about, _, to = notice.type.partition(".")
     if about == "refund":
@@ -587,7 +601,7 @@ def _decide(work: _Work, facts: _Facts, order: Document, notice: Notice) -> str:
     return _decide_success(work, facts, order, notice)
 
 
-def _decide_success(work: _Work, facts: _Facts, order: Document, notice: Notice) -> str:
+def _decide_success(work: Writes, facts: _Facts, order: Document, notice: Notice) -> str:
     """What the success of an order's own payment does, the first time it is told."""
     if reason := _mismatch(order, notice):
         if _was_refunded(order, notice) or notice.amount == 0:
@@ -615,7 +629,7 @@ def _decide_success(work: _Work, facts: _Facts, order: Document, notice: Notice)
     return "refunded"
 
 
-def _decide_second(work: _Work, facts: _Facts, order: Document, notice: Notice) -> str:
+def _decide_second(work: Writes, facts: _Facts, order: Document, notice: Notice) -> str:
     """What a payment does that names an order but is not the one it was to be paid by.
 
     It confirms nothing, whether the order is paid or waits, and goes back, once.
@@ -629,7 +643,7 @@ def _decide_second(work: _Work, facts: _Facts, order: Document, notice: Notice) 
     return "refunded"
 
 
-def _decide_refund(work: _Work, facts: _Facts, order: Document, notice: Notice, to: str) -> str:
+def _decide_refund(work: Writes, facts: _Facts, order: Document, notice: Notice, to: str) -> str:
     """What a notice of a refund does; it never touches the order's state, seats or tickets."""
     refund = facts.refunds.get(notice.refund_id) or facts.refunds.get(refunds.outside_id(notice))
     if refund is None:
@@ -671,7 +685,7 @@ def _completed(order: Document, outcome: str, now: datetime) -> Document:
 
 
 def _seats_or_reason(
-    work: _Work, facts: _Facts, order: Document
+    work: Writes, facts: _Facts, order: Document
 ) -> tuple[list[Document], str | None]:
     """The seats a paid order gets, or why it gets none."""
     if not states.allows(states.ORDER, order["status"], "confirmed"):
@@ -725,7 +739,7 @@ def _given_back_outside(order: Document) -> int:
 
 
 def _settle_payment(
-    work: _Work, order: Document, status: str, *, refunded: int = 0, charge: str = ""
+    work: Writes, order: Document, status: str, *, refunded: int = 0, charge: str = ""
 ) -> None:
     befores = states.befores(states.PAYMENT, status)
     work.orders.append(
@@ -737,7 +751,7 @@ def _settle_payment(
     work.payments.append(payments.settle(order, status, work.now, refunded=refunded, charge=charge))
 
 
-def _expire(work: _Work, order: Document, why: str) -> None:
+def _expire(work: Writes, order: Document, why: str) -> None:
     """End an order that waits, though it was paid."""
     if order["status"] != "pendingPayment":
         return
@@ -746,7 +760,7 @@ def _expire(work: _Work, order: Document, why: str) -> None:
 
 
 def _refund(
-    work: _Work, order: Document, notice: Notice, reason: str, *, kind: str = "order"
+    work: Writes, order: Document, notice: Notice, reason: str, *, kind: str = "order"
 ) -> None:
     """Give back what a notice told of."""
     refund = refunds.new(
@@ -761,7 +775,7 @@ def _refund(
     _add_refund(work, order, refund)
 
 
-def _add_refund(work: _Work, order: Document, refund: Document, by: str = "system") -> None:
+def _add_refund(work: Writes, order: Document, refund: Document, by: str = "system") -> None:
     work.refunds.append(refund)
     entry = {"at": work.now, "what": "refund", "by": by, "why": refund["reason"]}
     work.orders.append(
@@ -791,7 +805,7 @@ def _are_held_for(order: Document, found: list[Document], until: datetime) -> bo
 
 
 def _confirm(
-    work: _Work, order: Document, to_sell: Sequence[Document], *, by: str, why: str
+    work: Writes, order: Document, to_sell: Sequence[Document], *, by: str, why: str
 ) -> None:
     issued = tickets.issue(order)
     also: Document = {"tickets": issued, "confirmedAt": work.now}
@@ -851,7 +865,7 @@ async def cancel_in(
 
     Raises OrderState for one that is cancelled or expired.
     """
-    work = _Work(now)
+    work = Writes(now)
     if not states.allows(states.ORDER, order["status"], "cancelled"):
         raise OrderState(order["status"], f"The order is {order['status']} already.")
     work.orders.append(
@@ -901,7 +915,7 @@ def _left_of(order: Document) -> int:
 
 
 def _give_back(
-    work: _Work,
+    work: Writes,
     order: Document,
     amount: int,
     reason: str,
@@ -983,7 +997,7 @@ async def _refund_lines_in(
 ) -> None:
     lines = _lines(order, wanted)
     amount = sum(line["amount"] for line in lines)
-    work = _Work(now)
+    work = Writes(now)
     freed = {line["seatId"] for line in order.get("refundedLines", []) if line["freed"]}
     if wanted.frees:
         freed |= set(wanted.seat_ids)
