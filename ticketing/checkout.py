@@ -34,7 +34,7 @@ from ticketing.mongo import Database, Document, Session
 from ticketing.orders import OrderRequest
 from ticketing.states import OrderState
 
-NOTICES_PER_TRANSACTION_MAX = 16
+NOTICES_PER_TRANSACTION_MAX = 32
 # A notice of an unknown payment is looked at again so often, for about a day in all.
 LOOKS_MAX = 24
 KEPT_PER_RUN_MAX = 100

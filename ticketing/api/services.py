@@ -32,7 +32,7 @@ from ticketing.tickets import PageRequest
 # One group is one bulk write or one transaction: large enough to carry a flash sale, small enough
 # that nobody waits long for the group before theirs.
 GROUP_SIZE_MAX = 32
-TRANSACTION_GROUP_SIZE_MAX = 16
+TRANSACTION_GROUP_SIZE_MAX = 32
 PAGES_PER_READ_MAX = 16
 QUEUE_SIZE_MAX = 4_000
 # How old the answer to "one event" may be. Its counters follow the sale a little later anyway.
@@ -78,7 +78,7 @@ class Services:
             keys=OrderRequest.touches,
             group_size_max=TRANSACTION_GROUP_SIZE_MAX,
             queue_size_max=QUEUE_SIZE_MAX,
-            in_flight_max=1,
+            in_flight_max=2,
             is_everybodys=mongo.is_outage,
         )
         self.notices: GroupCommit[Notice, Receipt | Exception] = GroupCommit(
