@@ -345,6 +345,14 @@ MONEY = (
         PAGE,
     ),
     AccessPattern(
+        "an event's ledger",
+        "ledger",
+        {"eventId": EVENT},
+        declared.LEDGER_BY_EVENT,
+        (("at", 1), ("_id", 1)),
+        PAGE,
+    ),
+    AccessPattern(
         "refunds that are due",
         "refunds",
         {"dueAt": {"$lte": NOW}},

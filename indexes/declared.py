@@ -128,6 +128,7 @@ REFUNDS_BY_PAYMENT = Index("refunds", (("paymentId", 1),), "refunds of a payment
 REFUNDS_BY_EVENT = Index(
     "refunds", (("eventId", 1), ("createdAt", -1), ("_id", -1)), "refunds of an event"
 )
+LEDGER_BY_EVENT = Index("ledger", (("eventId", 1), ("at", 1), ("_id", 1)), "an event's ledger")
 REFUNDS_DUE = Index("refunds", (("dueAt", 1),), "refunds that are due", sparse=True)
 REFUNDS_GIVEN_UP = Index("refunds", (("givenUpAt", 1),), "refunds given up", sparse=True)
 NOTICES_BY_PAYMENT = Index("notices", (("paymentId", 1),), "notices of a payment")
@@ -237,6 +238,7 @@ INDEXES: tuple[Index, ...] = (
     PAYMENTS_UNCERTAIN,
     REFUNDS_BY_PAYMENT,
     REFUNDS_BY_EVENT,
+    LEDGER_BY_EVENT,
     REFUNDS_DUE,
     REFUNDS_GIVEN_UP,
     NOTICES_BY_PAYMENT,

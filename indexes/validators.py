@@ -145,7 +145,9 @@ ORDER_STATUSES = ("pendingPayment", "confirmed", "expired", "cancelled")
 
 PLACE = {"section": TEXT, "row": TEXT_OR_NULL, "number": TEXT_OR_NULL}
 SHOW = _object({"name": TEXT, "startsAt": INSTANT, "venueName": TEXT, "timezone": TEXT})
-ORDERED_SEAT = _object({"seatId": TEXT, **PLACE, "priceCategory": TEXT, "price": COUNT})
+ORDERED_SEAT = _object(
+    {"seatId": TEXT, **PLACE, "priceCategory": TEXT, "price": COUNT}, {"fee": COUNT}
+)
 TICKET = _object({"ticketId": TEXT, "code": TEXT, "seatId": TEXT, **PLACE, "status": TEXT})
 REFUND_SHOWN = _object(
     {
@@ -430,12 +432,35 @@ RESUME_TOKEN = _object(
 )
 LEASE = _object({"_id": TEXT, "holder": TEXT, "fence": COUNT, "until": INSTANT})
 
+LEDGER_ENTRY = _object(
+    {
+        "_id": TEXT,
+        "cause": _one_of("sale", "stray", "refund", "paidOut", "bounced", "outside"),
+        "eventId": _identifier("evt_"),
+        "orderId": _identifier("ord_"),
+        "currency": CURRENCY,
+        "at": INSTANT,
+        "lines": _list(
+            _object(
+                {
+                    "account": _one_of("provider", "organiser", "fees", "fans"),
+                    "amount": {"bsonType": ["int", "long"]},
+                },
+                additionalProperties=False,
+            ),
+            minItems=2,
+        ),
+    },
+    additionalProperties=False,
+)
+
 VALIDATORS: dict[str, Schema] = {
     "events": EVENT,
     "seats": SEAT,
     "orders": ORDER,
     "payments": PAYMENT,
     "refunds": REFUND,
+    "ledger": LEDGER_ENTRY,
     "notices": NOTICE,
     "jobs": JOB,
     "sandbox_payments": SANDBOX_PAYMENT,

@@ -19,6 +19,7 @@ from ticketing import (
     events,
     holds,
     identifiers,
+    ledger,
     mongo,
     orders,
     outbox,
@@ -539,6 +540,7 @@ class Writes:
     refunds: list[Document] = field(default_factory=list)
     refund_changes: list[Any] = field(default_factory=list)
     messages: list[Document] = field(default_factory=list)
+    entries: list[Document] = field(default_factory=list)
     notices: list[Document] = field(default_factory=list)
     notice_changes: list[Any] = field(default_factory=list)
     paid_late: list[Document] = field(default_factory=list)
@@ -552,6 +554,7 @@ class Writes:
             (database.payments, self.new_payments),
             (database.refunds, self.refunds),
             (database.outbox, self.messages),
+            (database.ledger, self.entries),
         ):
             if documents:
                 await collection.insert_many(documents, session=session)
@@ -610,9 +613,11 @@ def _decide_success(work: Writes, facts: _Facts, order: Document, notice: Notice
             _settle_payment(work, order, "failed")
         _refund(work, order, notice, reason, kind="stray")
         return "refunded"
-    if _given_back_outside(order) >= order["total"]:
+    given_outside = _given_back_outside(order)
+    if given_outside >= order["total"]:
         # The provider gave the money back before it told us of it.
         _settle_payment(work, order, "succeeded", charge=notice.charge)
+        work.entries.append(ledger.stray(order, notice, work.now))
         work.messages.append(_completed(order, "succeeded", work.now))
         _expire(work, order, "paid, but refunded at the provider")
         return "refunded"
@@ -621,6 +626,7 @@ def _decide_success(work: Writes, facts: _Facts, order: Document, notice: Notice
         work.messages.append(_completed(order, "succeeded", work.now))
         _confirm(work, order, to_sell, by="provider", why="paid")
         work.payments.append(payments.settle(order, "succeeded", work.now, charge=notice.charge))
+        work.entries.append(ledger.sale(order, work.now, given_outside=given_outside))
         return "confirmed"
     _settle_payment(work, order, "succeeded", refunded=notice.amount, charge=notice.charge)
     work.messages.append(_completed(order, "succeeded", work.now))
@@ -653,6 +659,7 @@ def _decide_refund(work: Writes, facts: _Facts, order: Document, notice: Notice,
             return "unknown"
         recorded = refunds.recorded(order, notice, work.now)
         work.payments.append(payments.given_back_outside(notice.payment_id, notice.amount))
+        work.entries.append(ledger.outside(order, recorded, work.now))
         _add_refund(work, order, recorded)
         work.messages.append(refunds.done_message(recorded, work.now))
         return "recorded"
@@ -668,6 +675,7 @@ def _decide_refund(work: Writes, facts: _Facts, order: Document, notice: Notice,
     )
     work.refund_changes.append(own)
     work.orders.append(in_order)
+    work.entries += ledger.moved(refund, to, work.now)
     if to == "done":
         work.messages.append(refunds.done_message(refund, work.now))
     return to
@@ -762,7 +770,8 @@ def _expire(work: Writes, order: Document, why: str) -> None:
 def _refund(
     work: Writes, order: Document, notice: Notice, reason: str, *, kind: str = "order"
 ) -> None:
-    """Give back what a notice told of."""
+    """Give back what a notice told of, and which bought nothing."""
+    work.entries.append(ledger.stray(order, notice, work.now))
     refund = refunds.new(
         order,
         payment_id=notice.payment_id,
@@ -939,6 +948,7 @@ def _give_back(
         refund_id=refund_id,
         lines=lines,
     )
+    work.entries.append(ledger.refund(order, refund, work.now))
     _add_refund(work, order, refund, by)
 
 

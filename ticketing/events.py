@@ -20,6 +20,7 @@ from ticketing import pages
 from ticketing.accounts import Caller
 from ticketing.clock import rfc3339, to_millisecond
 from ticketing.errors import Invalid, NotFound, Refusal
+from ticketing.fees import BASIS_POINTS
 from ticketing.money import CURRENCIES, PRICE_MAX
 from ticketing.mongo import Database, Document, Session
 from ticketing.pages import Page
@@ -411,6 +412,24 @@ async def owned(database: Database, event_id: str, caller: Caller) -> Document:
     if not may_manage(event, caller):
         raise NotFound("There is no such event.")
     return event
+
+
+async def set_fees(database: Database, event_id: str, per_seat: int, basis_points: int) -> Document:
+    """The fees of the seats that are ordered from now on; what was ordered keeps its own.
+
+    Returns the event. Raises NotFound, or Invalid for fees that can't be.
+    """
+    faults = []
+    if not 0 <= per_seat <= PRICE_MAX:
+        faults.append(("perSeat", f"must be from 0 to {PRICE_MAX}"))
+    if not 0 <= basis_points <= BASIS_POINTS:
+        faults.append(("basisPoints", f"must be from 0 to {BASIS_POINTS}"))
+    if faults:
+        raise Invalid(faults)
+    await find(database, event_id)
+    terms = {"perSeat": per_seat, "basisPoints": basis_points}
+    await database.events.update_one({"_id": event_id}, {"$set": {"fees": terms}})
+    return await find(database, event_id)
 
 
 def may_manage(event: Document, caller: Caller) -> bool:

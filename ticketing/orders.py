@@ -16,6 +16,7 @@ from pymongo.errors import BulkWriteError
 
 from ticketing import (
     events,
+    fees,
     gateway,
     holds,
     identifiers,
@@ -230,6 +231,7 @@ def _new_order(
                 "number": seat["number"],
                 "priceCategory": seat["priceCategory"],
                 "price": seat["price"],
+                "fee": fees.of_seat(seat["price"], show.get("fees")),
             }
             for seat in mine
         ],

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from pymongo import ReturnDocument, UpdateOne
 
-from ticketing import back_off, identifiers, mongo, outbox, pages, states
+from ticketing import back_off, identifiers, ledger, mongo, outbox, pages, states
 from ticketing.errors import NotFound, Refusal
 from ticketing.gateway import Notice, Provider, Refunded
 from ticketing.mongo import Database, Document, Session
@@ -256,6 +256,8 @@ async def _answered(database: Database, refund: Document, answer: Refunded, now:
         if moved.matched_count == 0:
             return
         await database.orders.bulk_write([in_order], session=session)
+        for entry in ledger.moved(refund, answer.status, now):
+            await database.ledger.insert_one(entry, session=session)
         if answer.status == "done":
             await database.outbox.insert_one(done_message(refund, now), session=session)
 

@@ -1,5 +1,6 @@
 """Documents as the wire shows them. Each answer is a struct, so its description can't drift."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal, TypeAlias
 
@@ -10,6 +11,7 @@ from ticketing.clock import rfc3339
 from ticketing.holds import Hold as DomainHold
 from ticketing.mongo import Document
 from ticketing.pages import Page as DomainPage
+from ticketing.statements import Totals
 from ticketing.ticket_codes import Signer, json_web_key
 
 # An instant as text: RFC 3339, UTC, `Z`.
@@ -820,3 +822,61 @@ def sandbox_payment(
         now=rfc3339(now),
         delivered=msgspec.UNSET if delivered is None else delivered,
     )
+
+
+# --- Statements ----------------------------------------------------------------------------------
+
+
+class FeeTerms(Answer, frozen=True):
+    """What the platform keeps of each seat: an amount, and basis points of its price."""
+
+    per_seat: Money
+    basis_points: int
+
+
+class Statement(Answer, frozen=True):
+    """What an event has earned: gross - refunds - fees = net."""
+
+    event_id: str
+    name: str
+    status: Literal["draft", "published", "cancelled", "ended"]
+    starts_at: Instant
+    terms: FeeTerms
+    gross: Money
+    refunds: Money
+    fees: Money
+    net: Money
+    at_provider: Money
+    owed_to_fans: Money
+
+
+class StatementPage(Answer, frozen=True):
+    """A page of statements."""
+
+    items: list[Statement]
+    next_cursor: str | None
+
+
+def statement(document: Document, earned: Totals) -> Statement:
+    """An event's statement."""
+    currency = document["currency"]
+    terms = document.get("fees", {"perSeat": 0, "basisPoints": 0})
+    return Statement(
+        event_id=document["_id"],
+        name=document["name"],
+        status=document["status"],
+        starts_at=rfc3339(document["startsAt"]),
+        terms=FeeTerms(Money(terms["perSeat"], currency), terms["basisPoints"]),
+        gross=Money(earned.gross, currency),
+        refunds=Money(earned.refunds, currency),
+        fees=Money(earned.fees, currency),
+        net=Money(earned.net, currency),
+        at_provider=Money(earned.at_provider, currency),
+        owed_to_fans=Money(earned.owed_to_fans, currency),
+    )
+
+
+def statement_page(page: DomainPage, earned: Sequence[Totals]) -> StatementPage:
+    """A page of events with what each has earned."""
+    pairs = zip(page.items, earned, strict=True)
+    return StatementPage([statement(item, each) for item, each in pairs], page.next_cursor)

@@ -10,6 +10,7 @@ from litestar import Litestar, Request
 
 from ticketing import gateway, mongo, web
 from ticketing.api import (
+    admin,
     bodies,
     fan,
     health,
@@ -91,6 +92,7 @@ def create_application(
             public.router,
             fan.router,
             organiser.router,
+            admin.router,
             provider.router,
             *([sandbox.router, sandbox.switches_router] if chosen.sandbox_payments == "on" else []),
             health.router,

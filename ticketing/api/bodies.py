@@ -64,6 +64,13 @@ class RefundForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     reason: str = "some seats were cancelled"
 
 
+class FeesForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """The terms of an event: an amount a seat in minor units, and basis points of its price."""
+
+    per_seat: int = 0
+    basis_points: int = 0
+
+
 class ProfileForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """What a fan tells about themself."""
 
@@ -202,6 +209,7 @@ def _fault(text: str) -> tuple[str, str]:
 
 _FORMS = (
     events.NewEvent,
+    FeesForm,
     HoldForm,
     OrderForm,
     ProfileForm,

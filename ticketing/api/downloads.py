@@ -1,13 +1,16 @@
 """Answers that a browser keeps as a file."""
 
 import unicodedata
+from collections.abc import AsyncIterator
 from urllib.parse import quote
 
 from litestar import Response
+from litestar.response import Stream
 
 PDF = "application/pdf"
 # The framework adds that it is UTF-8, as it does for all text.
 CALENDAR = "text/calendar"
+CSV = "text/csv"
 NAME_LENGTH_MAX = 120
 # What some system takes for more than a name.
 _UNSAFE = frozenset('/\\:*?"<>|%')
@@ -17,8 +20,16 @@ _EXTENDED = "!#$&+^`|"
 
 def attached(content: bytes, media_type: str, name: str) -> Response[bytes]:
     """The content as a file with this name (RFC 6266). Nobody keeps it but who asked for it."""
-    headers = {"Content-Disposition": disposition(name), "Cache-Control": "private, no-store"}
-    return Response(content, media_type=media_type, headers=headers)
+    return Response(content, media_type=media_type, headers=_headers(name))
+
+
+def streamed(parts: AsyncIterator[bytes], media_type: str, name: str) -> Stream:
+    """Likewise what is sent part by part as it is read."""
+    return Stream(parts, media_type=media_type, headers=_headers(name))
+
+
+def _headers(name: str) -> dict[str, str]:
+    return {"Content-Disposition": disposition(name), "Cache-Control": "private, no-store"}
 
 
 def disposition(name: str) -> str:

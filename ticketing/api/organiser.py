@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from litestar import Request, Response, delete, get, post
 from litestar.params import FromQuery, QueryParameter
+from litestar.response import Stream
 
 from ticketing import (
     cancellations,
@@ -15,11 +16,12 @@ from ticketing import (
     events,
     orders,
     refunds,
+    statements,
     states,
     tickets,
     webhooks,
 )
-from ticketing.api import answers, auth, bodies, problems
+from ticketing.api import answers, auth, bodies, downloads, problems
 from ticketing.api.parameters import (
     PAGE_SIZE,
     Cursor,
@@ -193,6 +195,62 @@ async def get_sales(request: Request[Any, Any, Any], event_id: EventId) -> answe
 
 
 @get(
+    "/events/{eventId:str}/statement",
+    summary="What an event has earned",
+    responses=problems.documented(NotFound),
+)
+async def get_statement(request: Request[Any, Any, Any], event_id: EventId) -> answers.Statement:
+    """By the ledger, now: gross sales, less refunds and fees, are the net."""
+    database = services_of(request).database
+    event = await events.owned(database, event_id, request.user)
+    return answers.statement(event, await statements.totals(database, event))
+
+
+@get(
+    "/events/{eventId:str}/statement.csv",
+    summary="What an event has earned, line by line",
+    media_type=downloads.CSV,
+    responses=problems.documented(NotFound),
+)
+async def get_statement_lines(request: Request[Any, Any, Any], event_id: EventId) -> Stream:
+    """Every ledger entry that earned or cost something, for a spreadsheet."""
+    database = services_of(request).database
+    event = await events.owned(database, event_id, request.user)
+    return downloads.streamed(
+        statements.as_csv(database, event), downloads.CSV, f"{event['name']} statement.csv"
+    )
+
+
+@get(
+    "/events/{eventId:str}/statement.pdf",
+    summary="What an event has earned, to print",
+    media_type=downloads.PDF,
+    responses=problems.documented(NotFound),
+)
+async def get_statement_to_print(
+    request: Request[Any, Any, Any], event_id: EventId
+) -> Response[bytes]:
+    """The same amounts as a page."""
+    services = services_of(request)
+    event = await events.owned(services.database, event_id, request.user)
+    earned = await statements.totals(services.database, event)
+    page = await services.printer.pdf(statements.sheet(event, earned, clock.now()))
+    return downloads.attached(page, downloads.PDF, f"{event['name']} statement.pdf")
+
+
+@get("/statements", summary="What the caller's events have earned")
+async def list_statements(
+    request: Request[Any, Any, Any], limit: Limit = PAGE_SIZE, cursor: Cursor = None
+) -> answers.StatementPage:
+    """One for each of the caller's own events, by their start."""
+    database = services_of(request).database
+    page = await events.listing(
+        database, organiser_id=request.user.subject, status=None, limit=limit, cursor=cursor
+    )
+    return answers.statement_page(page, await statements.totals_of(database, page.items))
+
+
+@get(
     "/events/{eventId:str}/void-tickets",
     summary="The tickets that a gate must refuse",
     responses=problems.documented(NotFound),
@@ -327,6 +385,10 @@ router = Router(
         refund_seats,
         get_dashboard,
         get_sales,
+        get_statement,
+        get_statement_lines,
+        get_statement_to_print,
+        list_statements,
         list_void_tickets,
         register_webhook,
         list_webhooks,

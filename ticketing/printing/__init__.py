@@ -1,4 +1,4 @@
-"""Tickets become PDF in a process of their own, so that no page keeps a sale waiting.
+"""Tickets and statements become PDF in a process of their own, so that none keeps a sale waiting.
 
 The typesetter can be neither interrupted nor told to stop in a thread; a process can be killed. It
 starts with the first print and is kept, since what costs is to find the fonts. One page after the
@@ -29,11 +29,11 @@ logger = logging.getLogger(__name__)
 
 
 class NotPrinted(Refusal):
-    """The ticket could not be printed just now; it is as valid as before."""
+    """A document could not be printed just now; a ticket is as valid as before."""
 
     slug = "unavailable"
     title = "Service unavailable"
-    later: ClassVar[str] = "The ticket could not be printed just now. Try again shortly."
+    later: ClassVar[str] = "It could not be printed just now. Try again shortly."
 
 
 class Ticket(msgspec.Struct, frozen=True):
@@ -51,11 +51,22 @@ class Ticket(msgspec.Struct, frozen=True):
     code: str
 
 
-class Sheets(msgspec.Struct, frozen=True):
+class Sheets(msgspec.Struct, frozen=True, tag=True):
     """A document of one page a ticket. `made_at` is Unix time."""
 
     title: str
     tickets: list[Ticket]
+    made_at: int
+
+
+class Statement(msgspec.Struct, frozen=True, tag=True):
+    """A page of amounts by name. `made` is text, `made_at` the same as Unix time."""
+
+    title: str
+    event: str
+    venue: str
+    made: str
+    rows: list[tuple[str, str]]
     made_at: int
 
 
@@ -69,16 +80,16 @@ class Printer:
         self._turn = asyncio.Lock()
         self._waiting = 0
 
-    async def pdf(self, sheets: Sheets) -> bytes:
+    async def pdf(self, document: Sheets | Statement) -> bytes:
         """The document as PDF. Raises NotPrinted if that takes too long or too many wait."""
         if self._waiting >= WAITING_MAX:
             raise NotPrinted(NotPrinted.later)
         self._waiting += 1
         try:
             async with asyncio.timeout(self._seconds_max), self._turn:
-                return await self._asked(msgspec.json.encode(sheets))
+                return await self._asked(msgspec.json.encode(document))
         except TimeoutError:
-            logger.error("printing %d tickets took too long", len(sheets.tickets))  # noqa: TRY400
+            logger.error("printing took too long")  # noqa: TRY400
             raise NotPrinted(NotPrinted.later) from None
         finally:
             self._waiting -= 1
@@ -112,7 +123,7 @@ class Printer:
             if not answered:
                 await self._end()
         if kind == FAILED:
-            raise RuntimeError(f"The tickets could not be set: {body.decode()}")
+            raise RuntimeError(f"The document could not be set: {body.decode()}")
         return body
 
     async def _running(self) -> asyncio.subprocess.Process:

@@ -20,14 +20,14 @@ import msgspec
 import segno
 import typst
 
-from ticketing.printing import FAILED, PDF_BYTES_MAX, PRINTED, Sheets, Ticket
+from ticketing.printing import FAILED, PDF_BYTES_MAX, PRINTED, Sheets, Statement, Ticket
 
 MEMORY_BYTES_MAX = 4 * 1024**3
 # The sale goes first on a busy machine.
 NICENESS = 10
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
-_TEMPLATE = Path(__file__).parent / "tickets.typ"
+_TEMPLATES = Path(__file__).parent
 # A family that is not there is passed over; what none of these has is taken from any font found.
 _FAMILIES = ("Noto Sans", "Noto Sans Arabic", "Noto Sans Hebrew", "DejaVu Sans", "Libertinus Serif")
 # One code point is drawn differently in each of these scripts.
@@ -40,13 +40,16 @@ _MISSING = re.compile(r'the text `"(.*)"` could not be displayed')
 _ESCAPED = re.compile(r"\\(?:u\{([0-9a-f]+)\}|(.))")
 
 
+Printed = Sheets | Statement
+
+
 def run(requests: BinaryIO, answers: BinaryIO, fonts_folder: str) -> None:
     """Answer every request until there are no more."""
     press = Press(fonts_folder)
     while head := requests.read(4):
         request = requests.read(int.from_bytes(head, "big"))
         try:
-            kind, body = PRINTED, press.pdf(msgspec.json.decode(request, type=Sheets))
+            kind, body = PRINTED, press.pdf(msgspec.json.decode(request, type=Printed))
             if len(body) > PDF_BYTES_MAX:
                 kind, body = FAILED, f"{len(body)} bytes are too many".encode()
         except (typst.TypstError, ValueError) as error:
@@ -61,55 +64,71 @@ class Press:
     def __init__(self, fonts_folder: str) -> None:
         fonts = typst.Fonts(include_system_fonts=False, font_paths=[fonts_folder])
         self._families = set(fonts.families())
-        self._compiler = typst.Compiler(root=_TEMPLATE.parent, font_paths=fonts)
+        self._compiler = typst.Compiler(root=_TEMPLATES, font_paths=fonts)
 
-    def pdf(self, sheets: Sheets) -> bytes:
+    def pdf(self, document: Printed) -> bytes:
         """The pages. Raises typst.TypstError for what is a fault of the template."""
         try:
-            return self._set(sheets, frozenset())
+            return self._set(document, frozenset())
         except typst.TypstError as error:
             missing = missing_characters(error.diagnostic)
             if not missing:
                 raise
-            return self._set(sheets, missing)
+            return self._set(document, missing)
 
-    def _set(self, sheets: Sheets, missing: frozenset[str]) -> bytes:
-        def text(content: str) -> dict[str, str]:
-            shown = "".join(REPLACEMENT if each in missing else each for each in content)
-            return {"text": shown, "dir": direction(content), "lang": han_language(content)}
-
-        def page(ticket: Ticket) -> dict[str, Any]:
-            people = {
-                "event": text(ticket.event),
-                "venue": text(ticket.venue),
-                "holder": None if ticket.holder is None else text(ticket.holder),
-                "place": [[name, text(value)] for name, value in ticket.place],
-            }
-            replaced = REPLACEMENT in json.dumps(people, ensure_ascii=False)
-            return {
-                **msgspec.to_builtins(ticket),
-                **people,
-                "replaced": replaced and bool(missing),
-                "picture": qr_picture(ticket.code),
-            }
-
+    def _set(self, document: Printed, missing: frozenset[str]) -> bytes:
+        if isinstance(document, Statement):
+            template, content = "statement.typ", _statement(document, missing)
+        else:
+            template = "tickets.typ"
+            content = {"tickets": [_page(ticket, missing) for ticket in document.tickets]}
         data = {
-            "title": "".join(REPLACEMENT if each in missing else each for each in sheets.title),
+            "title": _text(document.title, missing)["text"],
             "families": {
                 language: [name for name in (*_FAMILIES, family) if name in self._families]
                 for language, (family, _) in _HAN_FAMILIES.items()
             },
-            "tickets": [page(ticket) for ticket in sheets.tickets],
+            **content,
         }
         made = self._compiler.compile(
-            _TEMPLATE,
+            _TEMPLATES / template,
             format="pdf",
             sys_inputs={"data": json.dumps(data, ensure_ascii=False)},
             pdf_standards=["ua-1"],
-            timestamp=sheets.made_at,
+            timestamp=document.made_at,
         )
         assert isinstance(made, bytes)
         return made
+
+
+def _text(content: str, missing: frozenset[str]) -> dict[str, str]:
+    shown = "".join(REPLACEMENT if each in missing else each for each in content)
+    return {"text": shown, "dir": direction(content), "lang": han_language(content)}
+
+
+def _page(ticket: Ticket, missing: frozenset[str]) -> dict[str, Any]:
+    people = {
+        "event": _text(ticket.event, missing),
+        "venue": _text(ticket.venue, missing),
+        "holder": None if ticket.holder is None else _text(ticket.holder, missing),
+        "place": [[name, _text(value, missing)] for name, value in ticket.place],
+    }
+    replaced = REPLACEMENT in json.dumps(people, ensure_ascii=False)
+    return {
+        **msgspec.to_builtins(ticket),
+        **people,
+        "replaced": replaced and bool(missing),
+        "picture": qr_picture(ticket.code),
+    }
+
+
+def _statement(statement: Statement, missing: frozenset[str]) -> dict[str, Any]:
+    return {
+        "event": _text(statement.event, missing),
+        "venue": _text(statement.venue, missing),
+        "made": statement.made,
+        "rows": statement.rows,
+    }
 
 
 def qr_picture(code: str) -> str:

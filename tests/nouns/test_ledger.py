@@ -1,0 +1,239 @@
+"""The ledger balances, says what orders, payments and refunds say, and makes the statement."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from pymongo.errors import DuplicateKeyError
+
+from tests.conftest import NOW, Sale, providers_of, put_on_sale
+from tests.nouns.test_checkout import LATER, current, notice, ordered, receive
+from tests.nouns.test_money import bought, refund_notice, second_payment
+from ticketing import checkout, events, invariants, ledger, orders, refunds, statements
+from ticketing.checkout import LineRefund
+from ticketing.events import PriceCategory
+from ticketing.mongo import Database, Document
+from ticketing.sandbox import Switches
+from ticketing.statements import Totals
+
+FEE = 50 + 238  # Of a seat at 95.00, by the terms below.
+
+
+async def on_sale(database: Database, **changes: object) -> Sale:
+    sale = await put_on_sale(database, **changes)
+    await events.set_fees(database, sale.event_id, 50, 250)
+    return sale
+
+
+async def earned(database: Database, sale: Sale) -> Totals:
+    """The statement, once it was found to be sound."""
+    broken = await invariants.check_all(database, counters=False)
+    assert broken == []
+    totals = await statements.totals(database, sale.event)
+    assert totals.gross - totals.refunds - totals.fees == totals.net
+    assert totals.at_provider == totals.net + totals.fees + totals.owed_to_fans
+    return totals
+
+
+async def test_a_sale_is_the_organisers_less_the_fee(database: Database) -> None:
+    sale = await on_sale(database)
+    await bought(database, sale, "fan_a", 1, 2)
+    assert await earned(database, sale) == Totals(19_000, 0, 2 * FEE, 19_000 - 2 * FEE, 19_000, 0)
+
+
+async def test_terms_that_change_leave_what_was_ordered_as_it_was(database: Database) -> None:
+    sale = await on_sale(database)
+    placed = await ordered(database, sale, "fan_a", 1)
+    await events.set_fees(database, sale.event_id, 0, 0)
+    await receive(database, notice(placed))
+    await bought(database, sale, "fan_b", 2)
+    assert (await earned(database, sale)).fees == FEE
+
+
+async def test_an_order_nobody_pays_is_in_no_ledger(database: Database) -> None:
+    sale = await on_sale(database)
+    await ordered(database, sale, "fan_a", 1)
+    await orders.expire_overdue(database, LATER)
+    assert await earned(database, sale) == Totals(0, 0, 0, 0, 0, 0)
+    assert await database.ledger.count_documents({}) == 0
+
+
+async def test_a_cancelled_order_takes_its_fee_back_at_once_and_its_money_when_it_has_gone(
+    database: Database,
+) -> None:
+    sale = await on_sale(database)
+    paid = await bought(database, sale, "fan_a", 1)
+    await checkout.cancel(database, paid["_id"], "fan_a", now=NOW)
+    assert await earned(database, sale) == Totals(9_500, 9_500, 0, 0, 9_500, 9_500)
+    await refunds.send_due(database, providers_of(database), NOW)
+    assert await earned(database, sale) == Totals(9_500, 9_500, 0, 0, 0, 0)
+
+
+async def test_a_refund_of_some_seats_gives_back_the_fee_of_just_these(
+    database: Database,
+) -> None:
+    sale = await on_sale(database)
+    paid = await bought(database, sale, "fan_a", 1, 2, 3)
+    wanted = LineRefund(paid["_id"], (sale.seat(2),), "org_one")
+    await checkout.refund_lines(database, wanted, now=NOW)
+    expected = Totals(28_500, 9_500, 2 * FEE, 19_000 - 2 * FEE, 28_500, 9_500)
+    assert await earned(database, sale) == expected
+    # The rest later, and all of the fee is back.
+    await checkout.cancel(database, paid["_id"], "fan_a", now=NOW)
+    assert await earned(database, sale) == Totals(28_500, 28_500, 0, 0, 28_500, 28_500)
+
+
+@pytest.mark.parametrize("what", ["late", "second", "wrong amount", "wrong currency"])
+async def test_money_that_buys_nothing_is_the_fans_and_nobody_elses(
+    database: Database, what: str
+) -> None:
+    sale = await on_sale(database)
+    placed = await ordered(database, sale, "fan_a", 1)
+    match what:
+        case "late":
+            await orders.expire(database, [placed["_id"]], "not paid in time", NOW)
+            await database.seats.update_many(
+                {"holdId": placed["holdId"]},
+                {
+                    "$set": {"status": "blocked"},
+                    "$unset": {"holdId": "", "heldUntil": "", "holdLead": "", "fanSlot": ""},
+                },
+            )
+            told = notice(placed)
+        case "second":
+            told = second_payment(placed)
+        case "wrong amount":
+            told = notice(placed, amount=placed["total"] - 1)
+        case _:
+            told = notice(placed, currency="USD")
+    assert await receive(database, told) == ["refunded"]
+    totals = await earned(database, sale)
+    came = 0 if what == "wrong currency" else told.amount
+    assert totals == Totals(0, 0, 0, 0, came, came)
+    sums = await ledger.sums_of(database, sale.event_id)
+    assert sums[told.currency, "stray", "fans"] == -told.amount
+
+
+async def test_a_refund_that_comes_back_is_owed_again(database: Database) -> None:
+    sale = await on_sale(database)
+    paid = await bought(database, sale, "fan_a", 1)
+    await checkout.cancel(database, paid["_id"], "fan_a", now=NOW)
+    await refunds.send_due(database, providers_of(database), NOW)
+    (refund,) = (await current(database, paid))["refunds"]
+    bounced = refund_notice(paid, "refund.failed", refund_id=refund["refundId"])
+    assert await receive(database, bounced) == ["failed"]
+    assert (await earned(database, sale)).owed_to_fans == 9_500
+    await refunds.send_due(database, providers_of(database), NOW + timedelta(hours=3))
+    assert (await earned(database, sale)).owed_to_fans == 0
+
+
+@pytest.mark.parametrize("before", [True, False])
+async def test_what_somebody_refunds_at_the_providers_own_site_the_organiser_bears(
+    database: Database, before: bool
+) -> None:
+    sale = await on_sale(database)
+    placed = await ordered(database, sale, "fan_a", 1)
+    outside = refund_notice(placed, amount=1_000)
+    told = [outside, notice(placed)] if before else [notice(placed), outside]
+    assert sorted(await receive(database, *told)) == ["confirmed", "recorded"]
+    totals = await earned(database, sale)
+    assert (totals.fees, totals.net) == (FEE, 8_500 - FEE)
+    assert (totals.at_provider, totals.owed_to_fans) == (8_500, 0)
+
+
+async def test_a_payment_told_twenty_times_is_entered_once(database: Database) -> None:
+    sale = await on_sale(database)
+    placed = await ordered(database, sale, "fan_a", 1)
+    for n in range(20):
+        await receive(database, replace(notice(placed), notice_id=f"ntc_{n}"))
+    assert await database.ledger.count_documents({}) == 1
+    entry = await database.ledger.find_one({})
+    assert entry is not None
+    with pytest.raises(DuplicateKeyError):
+        await database.ledger.insert_one(entry)
+    await earned(database, sale)
+
+
+def test_an_entry_that_does_not_balance_is_never_made() -> None:
+    order: Document = {
+        "_id": "ord_x",
+        "eventId": "evt_x",
+        "total": 10,
+        "currency": "EUR",
+        "payment": {"paymentId": "pay_x"},
+        "seats": [{"seatId": "s", "price": 10, "fee": 1}],
+    }
+    entry = ledger.sale(order, NOW)
+    assert sum(line["amount"] for line in entry["lines"]) == 0
+    with pytest.raises(ledger.LedgerFault):
+        ledger._entry("x", "sale", order, "EUR", NOW, provider=10, organiser=-9)
+
+
+@pytest.mark.parametrize(
+    ("collection", "change", "rule"),
+    [
+        ("ledger", {"$inc": {"lines.0.amount": 1}}, "a ledger entry sums to zero"),
+        ("ledger", None, "the ledger says what orders, payments and refunds say"),
+        (
+            "payments",
+            {"$inc": {"amount": 1}},
+            "the ledger says what orders, payments and refunds say",
+        ),
+        (
+            "orders",
+            {"$unset": {"confirmedAt": ""}, "$set": {"status": "cancelled"}},
+            "the ledger says what orders, payments and refunds say",
+        ),
+        ("sandbox_payments", {"$inc": {"amount": -1}}, "the provider took what was paid"),
+        (
+            "sandbox_payments",
+            {"$inc": {"refunded": 1}},
+            "the provider gave back no more than was asked for",
+        ),
+    ],
+)
+async def test_books_that_differ_are_found_whichever_was_changed(
+    database: Database, collection: str, change: Document | None, rule: str
+) -> None:
+    sale = await on_sale(database)
+    placed = await ordered(database, sale, "fan_a", 1)
+    providers = providers_of(database)
+    await providers.sandbox.set_switches(Switches())
+    payment = await database.payments.find_one({"orderId": placed["_id"]})
+    assert payment is not None
+    await providers.sandbox.pay(payment)
+    await receive(database, notice(placed))
+    assert await invariants.check_all(database, counters=False) == []
+    if change is None:
+        await database[collection].delete_many({})
+    else:
+        await database[collection].update_many({}, change)
+    found = {finding.rule for finding in await invariants.check_all(database, counters=False)}
+    assert rule in found
+
+
+@pytest.mark.parametrize(("currency", "price", "shown"), [("JPY", 5, "5"), ("KWD", 1_005, "1.005")])
+async def test_the_lines_of_a_statement_add_up_in_every_currency(
+    database: Database, currency: str, price: int, shown: str
+) -> None:
+    sale = await on_sale(
+        database,
+        currency=currency,
+        price_categories=[PriceCategory("Front", price), PriceCategory("Rear", price)],
+        name='=HYPERLINK("http://x")',
+    )
+    paid = await bought(database, sale, "fan_a", 1, 2)
+    await bought(database, sale, "fan_b", 3)
+    await checkout.refund_lines(
+        database, LineRefund(paid["_id"], (sale.seat(2),), "org_one"), now=NOW
+    )
+    text = b"".join([part async for part in statements.as_csv(database, sale.event)]).decode()
+    assert text.startswith("\ufeffat,event,")
+    rows = [line.split(",") for line in text.removeprefix("\ufeff").split("\r\n")[1:-1]]
+    assert [row[2] for row in rows] == ["sale", "sale", "refund"]
+    assert all(row[1].startswith("\"'=HYPERLINK") for row in rows)
+    totals = await earned(database, sale)
+    for column, amount in ((5, totals.gross), (6, totals.refunds), (7, totals.fees)):
+        digits = len(shown.partition(".")[2])
+        assert sum(round(float(row[column]) * 10**digits) for row in rows) == amount
+    assert shown in {row[5] for row in rows}
