@@ -89,6 +89,9 @@ class Provider(Protocol):
     async def look_up(self, payment: dict[str, Any]) -> LookedUp:
         """What has become of a payment."""
 
+    async def close_page(self, payment: dict[str, Any]) -> None:
+        """Let nobody pay it any more; one that was paid, or is closed, stays as it is."""
+
     async def refund(self, payment: dict[str, Any], refund: dict[str, Any]) -> Refunded:
         """Give back what the refund says."""
 

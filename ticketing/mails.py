@@ -82,6 +82,8 @@ def occasion(message: Document) -> str | None:
             return "refunded"
         case "order.cancelled" if body.get("reason") == "event":
             return "event_cancelled"
+        case "order.cancelled" if body.get("reason") == "fan":
+            return "cancelled"
     return None
 
 
@@ -208,15 +210,16 @@ def write(why: str, message: Document, order: Document, fan: Document, public_ur
     else:
         total = amount_of(order["total"], currency, language) if order["total"] else words["free"]
         facts.append((words["total"], total))
-    is_free = why == "event_cancelled" and not order["total"]
+    # A mail speaks of money only where there was some.
+    was_paid = (order["payment"] or {}).get("status") == "succeeded"
+    part = "paragraphs" if was_paid else "paragraphs_unpaid"
     short = values | {"event": _cut(values["event"])}
     return Letter(
         language=language,
         subject=wanted["subject"].format(**short),
         greeting=words["greeting"].format(name=name) if name else words["greeting_unnamed"],
         paragraphs=[
-            paragraph.format(**values)
-            for paragraph in wanted["paragraphs_free" if is_free else "paragraphs"]
+            paragraph.format(**values) for paragraph in wanted.get(part, wanted["paragraphs"])
         ],
         facts=facts,
         seats=_seats(why, order, words),

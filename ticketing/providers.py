@@ -89,6 +89,10 @@ class Guarded:
         """What has become of a payment."""
         return await self._asked(lambda: self.provider.look_up(payment))
 
+    async def close_page(self, payment: Document) -> None:
+        """Let nobody pay a payment any more."""
+        await self._asked(lambda: self.provider.close_page(payment))
+
     async def refund(self, payment: Document, refund: Document) -> Refunded:
         """Give back what the refund says."""
         return await self._asked(lambda: self.provider.refund(payment, refund))

@@ -148,6 +148,9 @@ class Sandbox:
             is_final=known["status"] == "succeeded",
         )
 
+    async def close_page(self, payment: Document) -> None:
+        """Nothing is to be done: its page is ours and shows what became of the order."""
+
     async def refund(self, payment: Document, refund: Document) -> Refunded:
         """Give back, once for each id and round, and never more than was charged."""
         switches = await self._answering()

@@ -172,6 +172,18 @@ class Stripe:
             return LookedUp("failed", amount, currency)
         return created
 
+    async def close_page(self, payment: dict[str, Any]) -> None:
+        """Expire the Checkout page. Stripe refuses for one that is paid or expired, and that is all
+        that was wanted."""
+        try:
+            await self._client.v1.checkout.sessions.expire_async(payment["reference"])
+        except stripe.InvalidRequestError:
+            session = await self.look_up(payment)
+            if session.status == "created":
+                raise ProviderUnavailable("The payment provider does not close the page.") from None
+        except stripe.StripeError as error:
+            raise ProviderUnavailable("The payment provider does not answer.") from error
+
     async def refund(self, payment: dict[str, Any], refund: dict[str, Any]) -> Refunded:
         """Give back, once for each id and round: a round ends when Stripe itself has refused."""
         params: Any = {

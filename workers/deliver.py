@@ -1,4 +1,5 @@
-"""The deliver worker: messages out of the outbox, to fans by mail and to organisers by webhook.
+"""The deliver worker: messages out of the outbox, to fans by mail, to organisers by webhook, and to
+providers whose payment pages are over.
 
 Any number may run.
 """
@@ -13,6 +14,8 @@ from ticketing import clock, mongo, outbox
 from ticketing.mails import Mails
 from ticketing.mongo import Database
 from ticketing.outbox import Consumer
+from ticketing.payment_pages import PaymentPages
+from ticketing.providers import Providers
 from ticketing.settings import Settings
 from ticketing.smtp import Smtp
 from ticketing.tasks import end
@@ -33,7 +36,8 @@ async def run(settings: Settings, stopping: asyncio.Event) -> None:
     client = await mongo.connect(settings)
     post = Smtp(settings)
     sender = Sender(client.database, settings)
-    consumers: list[Consumer] = [sender]
+    providers = Providers(settings, client.database)
+    consumers: list[Consumer] = [sender, PaymentPages(client.database, providers)]
     if settings.smtp_host:
         consumers.append(Mails(client.database, settings, post))
     else:
@@ -46,6 +50,7 @@ async def run(settings: Settings, stopping: asyncio.Event) -> None:
         )
     finally:
         await sender.close()
+        await providers.close()
         await post.close()
         await client.close()
 

@@ -54,6 +54,13 @@ class StandIn:
         match (method, path.strip("/").split("/")):
             case ("POST", ["v1", "checkout", "sessions"]):
                 return 200, self._make_session(form)
+            case ("POST", ["v1", "checkout", "sessions", session_id, "expire"]):
+                if self.sessions[session_id]["status"] != "open":
+                    return 400, _error(
+                        "invalid_request_error", "Only open Sessions can be expired."
+                    )
+                self.sessions[session_id]["status"] = "expired"
+                return 200, self.sessions[session_id]
             case ("GET", ["v1", "checkout", "sessions", session_id]):
                 return 200, self.sessions[session_id]
             case ("POST", ["v1", "refunds"]):

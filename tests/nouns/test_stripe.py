@@ -11,12 +11,13 @@ from tests.conftest import NOW, providers_of, put_on_sale
 from tests.nouns import stripe_stand_in
 from tests.nouns.stripe_stand_in import StandIn, signed
 from tests.nouns.test_checkout import current, hold_seats, receive, sound
-from ticketing import checkout, clock, events, payments, refunds, settling
+from ticketing import checkout, clock, events, orders, outbox, payments, refunds, settling
 from ticketing.checkout import LineRefund
 from ticketing.errors import Invalid
 from ticketing.gateway import BadSignature, Notice, PaymentRefused, ProviderUnavailable
 from ticketing.mongo import Database, Document
 from ticketing.orders import OrderRequest
+from ticketing.payment_pages import PaymentPages
 from ticketing.providers import Providers
 from ticketing.stripe_payments import from_stripe, to_stripe
 
@@ -296,3 +297,68 @@ async def test_every_price_category_of_a_show_is_in_the_currency_it_is_charged_i
     form = stand_in.requests[0][2]
     assert form["line_items[0][price_data][currency]"] == "jpy"
     assert form["line_items[0][price_data][unit_amount]"] == "9500"
+
+
+async def closed(database: Database, providers: Providers) -> list[str]:
+    """How each delivery to the payment pages ended, once all messages were spread and tried."""
+    pages = PaymentPages(database, providers)
+    await outbox.spread(database, [pages], NOW)
+    for delivery in await outbox.take(database, pages.name, NOW, 10):
+        await outbox.deliver(database, pages, delivery, NOW)
+    found = await database.deliveries.find({}).sort("_id", 1).to_list(10)
+    return [delivery["status"] for delivery in found]
+
+
+@pytest.mark.parametrize("way", ["expired", "released", "cancelled"])
+async def test_the_page_of_an_order_that_ended_is_closed(
+    database: Database, providers: Providers, stand_in: StandIn, way: str
+) -> None:
+    placed = await ordered(database, providers, 1)
+    reference = (await stored(database, placed))["reference"]
+    assert await closed(database, providers) == []
+    match way:
+        case "expired":
+            await orders.expire(database, [placed["_id"]], "not paid in time", NOW)
+        case "released":
+            await checkout.release_hold(database, placed["holdId"], "fan_a", now=NOW)
+        case _:
+            await checkout.cancel(database, placed["_id"], "fan_a", now=NOW)
+    assert await closed(database, providers) == ["done"]
+    assert stand_in.sessions[reference]["status"] == "expired"
+
+
+async def test_a_page_that_was_paid_at_the_last_moment_stays_as_it_is(
+    database: Database, providers: Providers, stand_in: StandIn
+) -> None:
+    placed = await ordered(database, providers, 1)
+    session = stand_in.pay((await stored(database, placed))["reference"])
+    await orders.expire(database, [placed["_id"]], "not paid in time", NOW)
+    assert await closed(database, providers) == ["done"]
+    assert session["status"] == "complete"
+    told = read(providers, stand_in.event("checkout.session.completed", session))
+    # Its seats are still held, so the fan gets them after all.
+    assert await receive(database, told) == ["confirmed"]
+
+
+async def test_a_page_is_closed_later_when_stripe_is_down(
+    database: Database, providers: Providers, stand_in: StandIn
+) -> None:
+    placed = await ordered(database, providers, 1)
+    await orders.expire(database, [placed["_id"]], "not paid in time", NOW)
+    stand_in.failing = True
+    assert await closed(database, providers) == ["waiting"]
+    stand_in.failing = False
+    await database.deliveries.update_many({}, {"$set": {"dueAt": NOW}})
+    assert await closed(database, providers) == ["done"]
+
+
+async def test_no_page_is_closed_where_we_have_our_own(
+    database: Database, providers: Providers
+) -> None:
+    sale = await put_on_sale(database)
+    hold = await hold_seats(database, sale, "fan_b", 3)
+    (placed,) = await checkout.place_orders(
+        database, [OrderRequest("fan_b", hold.hold_id)], now=NOW
+    )
+    await checkout.cancel(database, placed["_id"], "fan_b", now=NOW)
+    assert await closed(database, providers) == []
