@@ -47,3 +47,9 @@ async def save_profile(
     )
     assert saved is not None  # An upsert always leaves a document behind.
     return saved
+
+
+def language_of(profile: Document | None) -> str:
+    """The language a fan is written to in: theirs where we have it, else the first of ours."""
+    language: str = (profile or {}).get("language", LANGUAGES[0])
+    return language

@@ -1,12 +1,15 @@
-"""What a fan takes away of a confirmed order: pages to print and an entry for a calendar.
+"""What a fan takes away of a confirmed order, in their language: pages to print, a calendar entry.
 
 Both are made anew each time, of the order as it is: what was voided since is no longer on them.
 """
 
+import tomllib
 from datetime import UTC, datetime
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import icalendar
+from babel.dates import format_date
 
 from ticketing import accounts, orders
 from ticketing.errors import NotFound
@@ -16,6 +19,12 @@ from ticketing.states import OrderState
 from ticketing.ticket_codes import Admission, Signer
 
 PRODUCT = "-//Ticketing//Tickets//EN"
+
+_FOLDER = Path(__file__).parent / "handout_texts"
+TEXTS = {
+    language: tomllib.loads((_FOLDER / f"{language}.toml").read_text())
+    for language in accounts.LANGUAGES
+}
 
 
 async def order_of(database: Database, order_id: str, fan_id: str) -> Document:
@@ -52,23 +61,26 @@ async def sheets(
     if not numbered:
         raise NotFound("There is no such ticket.")
     profile = await accounts.profile(database, fan_id)
+    language = accounts.language_of(profile)
+    words = TEXTS[language]
     show = order["event"]
     starts_at = show["startsAt"].astimezone(ZoneInfo(show["timezone"]))
     return Sheets(
         title=title(order),
+        language=language,
+        words=words,
         made_at=int(now.timestamp()),
         tickets=[
             Ticket(
                 event=show["name"],
                 venue=show["venueName"],
-                # Names of days and months as the page's language has them, whatever the system's.
-                day=f"{starts_at:%A}, {starts_at.day} {starts_at:%B} {starts_at.year}",
+                day=format_date(starts_at, words["day"], locale=language),
                 time=f"{starts_at:%H:%M}",
-                zone=f"{show['timezone']} time, UTC{starts_at.isoformat()[-6:]}",
-                place=_place(ticket),
+                zone=words["zone"].format(zone=show["timezone"], offset=starts_at.isoformat()[-6:]),
+                place=_place(ticket, words),
                 holder=profile["name"] if profile else None,
                 reference=order["reference"],
-                position=f"Ticket {position} of {len(order['tickets'])}",
+                position=words["position"].format(number=position, count=len(order["tickets"])),
                 code=signer.sign(Admission(ticket["ticketId"], order["eventId"], ticket["seatId"])),
             )
             for position, ticket in numbered
@@ -76,13 +88,13 @@ async def sheets(
     )
 
 
-def calendar(order: Document) -> bytes:
+def calendar(order: Document, language: str) -> bytes:
     """The order's event as iCalendar (RFC 5545). The same order always gives the same octets.
 
     An end is not told, since nobody knows it. The start is in UTC, which every calendar shows in
     its owner's zone; the event's own zone is in the description.
     """
-    show = order["event"]
+    show, words = order["event"], TEXTS[language]
     starts_at = show["startsAt"].astimezone(UTC)
     local = starts_at.astimezone(ZoneInfo(show["timezone"]))
     entry = icalendar.Event()
@@ -96,9 +108,9 @@ def calendar(order: Document) -> bytes:
         "description",
         "\n".join(
             [
-                f"Order {order['reference']}",
-                *map(_line, order["tickets"]),
-                f"Starts at {local:%H:%M} ({show['timezone']})",
+                f"{words['order']} {order['reference']}",
+                *(_line(ticket, words) for ticket in order["tickets"]),
+                words["starts_at"].format(time=f"{local:%H:%M}", zone=show["timezone"]),
             ]
         ),
     )
@@ -116,14 +128,14 @@ def title(order: Document) -> str:
     return f"{order['event']['name']} {order['reference']}"
 
 
-def _place(ticket: Document) -> list[tuple[str, str]]:
+def _place(ticket: Document, words: dict[str, str]) -> list[tuple[str, str]]:
     parts = (
-        ("Section", ticket["section"]),
-        ("Row", ticket["row"]),
-        ("Seat", ticket["number"]),
+        (words["section"], ticket["section"]),
+        (words["row"], ticket["row"]),
+        (words["seat"], ticket["number"]),
     )
     return [(name, value) for name, value in parts if value is not None]
 
 
-def _line(ticket: Document) -> str:
-    return " · ".join(f"{name} {value}" for name, value in _place(ticket))
+def _line(ticket: Document, words: dict[str, str]) -> str:
+    return " · ".join(f"{name} {value}" for name, value in _place(ticket, words))

@@ -187,7 +187,7 @@ def mailable(address: str) -> str:
 
 def write(why: str, message: Document, order: Document, fan: Document, public_url: str) -> Letter:
     """What the mail for this occasion says."""
-    language = fan.get("language", accounts.LANGUAGES[0])
+    language = accounts.language_of(fan)
     texts = _TEXTS[language]
     words, wanted = texts["words"], texts[why]
     event, currency = order["event"], order["currency"]

@@ -264,3 +264,18 @@ async def test_a_press_that_is_busy_asks_to_come_again(
     refused = await printed(api, order)
     assert_problem(refused, 503, "unavailable")
     assert refused.headers["retry-after"]
+
+
+async def test_whoever_speaks_german_gets_german_tickets_and_entries(api: Api) -> None:
+    saved = await api.http.put(
+        "/v1/me",
+        json={"name": NAME, "email": "zoe@example.org", "language": "de"},
+        headers=api.as_fan,
+    )
+    assert saved.status_code == 200
+    order = await api.confirmed_order(await api.sale(), 0)
+    (page,) = pdf.pages((await printed(api, order)).content)
+    for word in ("Beginn", "Bereich", "Reihe", "Platz", "Bestellung", "Ticket 1 von 1"):
+        assert word in page.text
+    entry = await api.http.get(f"/v1/orders/{order['orderId']}/calendar.ics", headers=api.as_fan)
+    assert f"Bestellung {order['reference']}" in entry.text

@@ -1,11 +1,14 @@
 """What every answer carries, health, metrics and the description of the API."""
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from pymongo.errors import AutoReconnect
 
 from tests.routes.conftest import Api, Json, assert_problem
+from ticketing import backlog, clock
 from ticketing.api import answers, bodies
 from ticketing.mongo import Client
 
@@ -150,6 +153,44 @@ async def test_metrics_count_requests_by_route_and_status(api: Api) -> None:
             or re.fullmatch(r"[a-z_]+(\{[^}]*\}\}?[^}]*\})? \S+", line)
             or (re.fullmatch(r"[a-z_]+\{.*\} [0-9.e+-]+", line))
         )
+
+
+async def test_metrics_tell_what_waits_and_for_how_long(api: Api, client: Client) -> None:
+    database, now = client.database, clock.now()
+    await database.deliveries.insert_many(
+        [
+            {"_id": f"{status}{n}", "consumer": "mail", "status": status, **due}
+            for n, (status, due) in enumerate(
+                [
+                    ("dead", {}),
+                    ("dead", {}),
+                    ("waiting", {"dueAt": now - timedelta(seconds=90)}),
+                    ("waiting", {"dueAt": now + timedelta(hours=1)}),
+                ]
+            )
+        ],
+        bypass_document_validation=True,
+    )
+    text = (await api.http.get("/metrics")).text
+    assert "ticketing_backlog_known 1" in text
+    assert "ticketing_deliveries_dead 2" in text
+    assert "ticketing_outbox_oldest_message_age_seconds 0\n" in text
+    (mail,) = re.findall(r'ticketing_deliveries_due_age_seconds\{consumer="mail"\} (\S+)', text)
+    assert 90 <= float(mail) < 150
+    assert 'ticketing_deliveries_due_age_seconds{consumer="paymentPage"} 0' in text
+
+
+async def test_metrics_tell_nothing_of_a_database_that_does_not_answer(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise AutoReconnect("away")
+
+    monkeypatch.setattr(backlog, "read", away)
+    text = (await api.http.get("/metrics")).text
+    assert "ticketing_backlog_known 0" in text
+    assert "ticketing_deliveries_dead" not in text
+    assert "ticketing_http_requests_total" in text
 
 
 def references(value: Any) -> set[str]:

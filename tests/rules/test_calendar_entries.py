@@ -43,10 +43,19 @@ def lines(content: bytes) -> list[str]:
     return content.decode().replace("\r\n ", "").splitlines()
 
 
+def test_the_entry_speaks_german_to_whoever_does() -> None:
+    (description,) = [
+        line for line in lines(handouts.calendar(order(), "de")) if line.startswith("DESCRIPTION")
+    ]
+    places = "Bereich A · Reihe 1 · Platz 7\\nBereich Floor"
+    expected = f"Bestellung 7KQ2M9XR\\n{places}\\nBeginn um 20:30 Uhr (Europe/Berlin)"
+    assert description == f"DESCRIPTION:{expected}"
+
+
 def test_the_entry_says_what_and_where_and_when() -> None:
     places = "Section A · Row 1 · Seat 7\\nSection Floor"
     description = f"Order 7KQ2M9XR\\n{places}\\nStarts at 20:30 (Europe/Berlin)"
-    assert lines(handouts.calendar(order())) == [
+    assert lines(handouts.calendar(order(), "en")) == [
         "BEGIN:VCALENDAR",
         "VERSION:2.0",
         "PRODID:-//Ticketing//Tickets//EN",
@@ -64,7 +73,7 @@ def test_the_entry_says_what_and_where_and_when() -> None:
 
 
 def test_the_same_order_gives_the_same_entry_again() -> None:
-    assert handouts.calendar(order()) == handouts.calendar(order())
+    assert handouts.calendar(order(), "en") == handouts.calendar(order(), "en")
 
 
 # What the product takes for a name: no control characters, trimmed.
@@ -77,7 +86,7 @@ names = (
 
 @given(name=names, venue=names)
 def test_any_name_comes_back_as_it_was_by_another_reader(name: str, venue: str) -> None:
-    content = handouts.calendar(order(name=name, venueName=venue))
+    content = handouts.calendar(order(name=name, venueName=venue), "en")
     lines(content)
     [entry] = list(vobject.readComponents(content.decode()))
     assert entry.vevent.summary.value == name
@@ -98,6 +107,6 @@ def test_any_name_comes_back_as_it_was_by_another_reader(name: str, venue: str) 
     ],
 )
 def test_a_name_of_this_kind_comes_back(name: str) -> None:
-    content = handouts.calendar(order(name=name))
+    content = handouts.calendar(order(name=name), "en")
     assert lines(content).count("END:VEVENT") == 1
     assert vobject.readOne(content.decode()).vevent.summary.value == name

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests import pdf
-from ticketing import printing
+from ticketing import handouts, printing
 from ticketing.printing import NotPrinted, Printer, Sheets, Ticket
 from ticketing.printing.press import direction, han_language, missing_characters
 from ticketing.settings import Settings
@@ -38,7 +39,7 @@ def ticket(**changes: Any) -> Ticket:
 
 
 def sheets(*tickets: Ticket, title: str = "Tickets") -> Sheets:
-    return Sheets(title, list(tickets), 1_900_000_000)
+    return Sheets(title, "en", handouts.TEXTS["en"], list(tickets), 1_900_000_000)
 
 
 @pytest.fixture
@@ -51,6 +52,14 @@ async def printer() -> AsyncIterator[Printer]:
 async def printed(printer: Printer, **changes: Any) -> pdf.Page:
     [page] = pdf.pages(await printer.pdf(sheets(ticket(**changes))))
     return page
+
+
+def test_a_ticket_says_the_same_things_in_every_language() -> None:
+    first, *others = handouts.TEXTS.values()
+    for texts in others:
+        assert texts.keys() == first.keys()
+        for name, text in texts.items():
+            assert re.findall(r"\{\w+\}", text) == re.findall(r"\{\w+\}", first[name])
 
 
 async def test_a_ticket_shows_all_that_gets_its_holder_in(printer: Printer) -> None:

@@ -241,9 +241,11 @@ async def get_tickets_to_print(
 )
 async def get_calendar(request: Request[Any, Any, Any], order_id: OrderId) -> Response[bytes]:
     """The event of the caller's own confirmed order as iCalendar."""
-    order = await handouts.order_of(services_of(request).database, order_id, request.user.subject)
+    database, fan_id = services_of(request).database, request.user.subject
+    order = await handouts.order_of(database, order_id, fan_id)
+    language = accounts.language_of(await accounts.profile(database, fan_id))
     return downloads.attached(
-        handouts.calendar(order), downloads.CALENDAR, f"{handouts.title(order)}.ics"
+        handouts.calendar(order, language), downloads.CALENDAR, f"{handouts.title(order)}.ics"
     )
 
 

@@ -30,8 +30,10 @@ async def ready(request: Request[Any, Any, Any]) -> dict[str, str]:
 
 @get("/metrics", summary="Prometheus metrics of this process", media_type="text/plain")
 async def metrics(request: Request[Any, Any, Any]) -> Response[str]:
-    """The text exposition format 0.0.4."""
-    return Response(services_of(request).metrics.exposition(), media_type=CONTENT_TYPE)
+    """The text exposition format 0.0.4. What waits in the database is some seconds old at most."""
+    services = services_of(request)
+    waiting = await services.waiting()
+    return Response(services.metrics.exposition(waiting), media_type=CONTENT_TYPE)
 
 
 router = Router(path="/", route_handlers=[live, ready, metrics], tags=["operations"])

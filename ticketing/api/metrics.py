@@ -3,6 +3,8 @@
 from collections import Counter
 from time import time
 
+from ticketing.backlog import Backlog
+
 CONTENT_TYPE = "text/plain; version=0.0.4"
 # A method is the client's own text: only these become a label, so that labels stay few.
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -28,8 +30,11 @@ class Metrics:
         """Count one payment notice by what it did."""
         self._notices[(provider, outcome)] += 1
 
-    def exposition(self) -> str:
-        """All figures in the text format 0.0.4."""
+    def exposition(self, waiting: Backlog | None) -> str:
+        """All figures in the text format 0.0.4.
+
+        What the database has waiting is told as it is, or not at all where it did not answer.
+        """
         lines = [
             "# HELP ticketing_http_request_duration_seconds Time from request to last byte.",
             "# TYPE ticketing_http_request_duration_seconds summary",
@@ -68,7 +73,48 @@ class Metrics:
             "# TYPE ticketing_process_uptime_seconds gauge",
             f"ticketing_process_uptime_seconds {time() - self._started_at:.3f}",
         ]
+        lines += _of_backlog(waiting)
         return "\n".join(lines) + "\n"
+
+
+def _of_backlog(waiting: Backlog | None) -> list[str]:
+    told = [
+        "# HELP ticketing_backlog_known Whether the database told what is waiting.",
+        "# TYPE ticketing_backlog_known gauge",
+        f"ticketing_backlog_known {int(waiting is not None)}",
+    ]
+    if waiting is None:
+        return told
+    for name, help_, value in (
+        (
+            "outbox_oldest_message_age_seconds",
+            "Age of the oldest message that has not been spread to its consumers.",
+            waiting.unspread_message_seconds,
+        ),
+        (
+            "holds_overdue_age_seconds",
+            "How long the oldest overdue hold has been over.",
+            waiting.overdue_hold_seconds,
+        ),
+        ("deliveries_dead", "Deliveries that were given up.", waiting.dead_deliveries),
+        ("notices_unknown", "Notices of payments nobody knows.", waiting.unknown_notices),
+        ("refunds_given_up", "Refunds that wait for a person.", waiting.given_up_refunds),
+    ):
+        told += [
+            f"# HELP ticketing_{name} {help_}",
+            f"# TYPE ticketing_{name} gauge",
+            f"ticketing_{name} {value:g}",
+        ]
+    name = "ticketing_deliveries_due_age_seconds"
+    told += [
+        f"# HELP {name} How long the oldest delivery to a consumer has been due.",
+        f"# TYPE {name} gauge",
+        *(
+            f'{name}{{consumer="{consumer}"}} {seconds:g}'
+            for consumer, seconds in waiting.due_delivery_seconds.items()
+        ),
+    ]
+    return told
 
 
 def _escaped(value: str) -> str:

@@ -1,11 +1,24 @@
 """What a running application holds: made at the start, closed at the end, one for a process."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 from litestar.connection import ASGIConnection
+from pymongo.errors import PyMongoError
 
-from ticketing import checkout, clock, dashboards, events, holds, mongo, orders, seats, tickets
+from ticketing import (
+    backlog,
+    checkout,
+    clock,
+    dashboards,
+    events,
+    holds,
+    mongo,
+    orders,
+    seats,
+    tickets,
+)
 from ticketing import settings as deployment
 from ticketing.api import answers
 from ticketing.api.deliveries import Deliveries
@@ -13,6 +26,7 @@ from ticketing.api.metrics import Metrics
 from ticketing.api.readiness import Readiness
 from ticketing.api.seat_maps import SeatMaps
 from ticketing.api.watching import Watching
+from ticketing.backlog import Backlog
 from ticketing.boards import Boards
 from ticketing.checkout import Receipt
 from ticketing.errors import Refusal
@@ -38,6 +52,8 @@ QUEUE_SIZE_MAX = 4_000
 # How old the answer to "one event" may be. Its counters follow the sale a little later anyway.
 SHOWN_SECONDS = 0.2
 SHOWN_EVENTS_MAX = 1_000
+BACKLOG_SECONDS = 5.0
+BACKLOG_ANSWER_SECONDS_MAX = 2.0
 
 
 class Services:
@@ -58,6 +74,10 @@ class Services:
         self.remembered_orders = orders.Remembered()
         self.shown_events: Recently[str, answers.Event | None] = Recently(
             self._show_event, seconds=SHOWN_SECONDS, keys_max=SHOWN_EVENTS_MAX
+        )
+        # Scraped by several at once, and by each process of a deployment.
+        self._backlog: Recently[str, Backlog] = Recently(
+            lambda _: backlog.read(self.database, clock.now()), seconds=BACKLOG_SECONDS, keys_max=1
         )
         self.seat_maps = SeatMaps(self.boards)
         self.seat_watchers = 0
@@ -159,6 +179,14 @@ class Services:
             if isinstance(outcome, Receipt) and outcome.outcome == "confirmed" and outcome.order:
                 self.mark_order(outcome.order, "sold")
         return outcomes
+
+    async def waiting(self) -> Backlog | None:
+        """What waits in the database; None if it does not answer in time."""
+        try:
+            async with asyncio.timeout(BACKLOG_ANSWER_SECONDS_MAX):
+                return await self._backlog.get("")
+        except (TimeoutError, PyMongoError):
+            return None
 
     async def _show_event(self, event_id: str) -> answers.Event | None:
         """What everybody sees of an event that is published; None for one that is not."""

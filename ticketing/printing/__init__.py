@@ -52,9 +52,12 @@ class Ticket(msgspec.Struct, frozen=True):
 
 
 class Sheets(msgspec.Struct, frozen=True, tag=True):
-    """A document of one page a ticket. `made_at` is Unix time."""
+    """A document of one page a ticket. `words` are those the page itself says; `made_at` is Unix
+    time."""
 
     title: str
+    language: str
+    words: dict[str, str]
     tickets: list[Ticket]
     made_at: int
 

@@ -81,7 +81,11 @@ class Press:
             template, content = "statement.typ", _statement(document, missing)
         else:
             template = "tickets.typ"
-            content = {"tickets": [_page(ticket, missing) for ticket in document.tickets]}
+            content = {
+                "language": document.language,
+                "words": document.words,
+                "tickets": [_page(ticket, missing) for ticket in document.tickets],
+            }
         data = {
             "title": _text(document.title, missing)["text"],
             "families": {
