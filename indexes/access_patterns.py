@@ -114,6 +114,14 @@ SEATS = (
 EVENTS = (
     AccessPattern("an event by its id", "events", {"_id": EVENT, "status": {"$ne": "creating"}}),
     AccessPattern(
+        "events that were moved",
+        "events",
+        {"moveDueAt": {"$lte": NOW}},
+        declared.EVENTS_MOVED,
+        (("moveDueAt", 1),),
+        1,
+    ),
+    AccessPattern(
         "events on sale by date",
         "events",
         {"status": "published", "startsAt": {"$gte": NOW, "$lt": LATER}},
@@ -335,6 +343,17 @@ MONEY = (
         "refunds",
         {"eventId": EVENT, "status": "done", "currency": "EUR"},
         declared.REFUNDS_BY_EVENT,
+    ),
+    AccessPattern(
+        "orders of a moved event that are behind",
+        "orders",
+        {
+            "eventId": EVENT,
+            "status": {"$in": ["pendingPayment", "confirmed"]},
+            "event.moves": {"$ne": 1},
+        },
+        declared.ORDERS_BY_EVENT,
+        NEWEST_FIRST,
     ),
     AccessPattern(
         "refunds of an event, newest first",

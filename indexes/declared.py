@@ -61,6 +61,7 @@ EVENTS_BY_CATEGORY = Index(
     (("category", 1), ("status", 1), ("startsAt", 1), ("_id", 1)),
     "events on sale by category",
 )
+EVENTS_MOVED = Index("events", (("moveDueAt", 1),), "events that were moved", sparse=True)
 EVENTS_BY_DATE = Index(
     "events",
     (("status", 1), ("startsAt", 1), ("_id", 1)),
@@ -221,6 +222,7 @@ INDEXES: tuple[Index, ...] = (
     EVENTS_BY_WORD,
     EVENTS_BY_CATEGORY,
     EVENTS_BY_DATE,
+    EVENTS_MOVED,
     ORDERS_BY_HOLD,
     ORDERS_BY_REFERENCE,
     ORDERS_BY_PLACEMENT_KEY,

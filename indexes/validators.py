@@ -128,6 +128,10 @@ EVENT = _object(
         "cancelledAt": INSTANT,
         "setupUntil": INSTANT,
         "requestHash": TEXT,
+        "fees": _object({"perSeat": COUNT, "basisPoints": {**COUNT, "maximum": 10_000}}),
+        "moves": AT_LEAST_ONE,
+        "movedAt": INSTANT,
+        "moveDueAt": INSTANT,
     },
     anyOf=[
         # Without an end of its set-up an event that nobody finishes could never be removed.
@@ -144,7 +148,10 @@ REFUND_STATUSES = ("created", "sent", "done", "failed")
 ORDER_STATUSES = ("pendingPayment", "confirmed", "expired", "cancelled")
 
 PLACE = {"section": TEXT, "row": TEXT_OR_NULL, "number": TEXT_OR_NULL}
-SHOW = _object({"name": TEXT, "startsAt": INSTANT, "venueName": TEXT, "timezone": TEXT})
+SHOW = _object(
+    {"name": TEXT, "startsAt": INSTANT, "venueName": TEXT, "timezone": TEXT},
+    {"moves": AT_LEAST_ONE},
+)
 ORDERED_SEAT = _object(
     {"seatId": TEXT, **PLACE, "priceCategory": TEXT, "price": COUNT}, {"fee": COUNT}
 )

@@ -83,6 +83,14 @@ class NewEvent(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     max_seats_per_fan: int = 8
 
 
+class Move(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """To where and when an event is moved; what is left out stays."""
+
+    starts_at: Instant | msgspec.UnsetType = msgspec.UNSET
+    timezone: str | msgspec.UnsetType = msgspec.UNSET
+    venue_name: str | msgspec.UnsetType = msgspec.UNSET
+
+
 class SaleNotOpen(Refusal):
     """Outside the sale window, or the event is not on sale at all."""
 
@@ -342,9 +350,11 @@ def search_words(text: str) -> list[str]:
 # --- Reading ----------------------------------------------------------------------------------
 
 
-async def find(database: Database, event_id: str) -> Document:
+async def find(database: Database, event_id: str, *, session: Session | None = None) -> Document:
     """The event, whatever its state but `creating`. Raises NotFound."""
-    event = await database.events.find_one({"_id": event_id, "status": {"$ne": "creating"}})
+    event = await database.events.find_one(
+        {"_id": event_id, "status": {"$ne": "creating"}}, session=session
+    )
     if event is None:
         raise NotFound("There is no such event.")
     return event
@@ -406,12 +416,40 @@ async def visible(database: Database, event_id: str, caller: Caller | None) -> D
     return event
 
 
-async def owned(database: Database, event_id: str, caller: Caller) -> Document:
+async def owned(
+    database: Database, event_id: str, caller: Caller, *, session: Session | None = None
+) -> Document:
     """The event if this caller may manage it, else NotFound as if there were none."""
-    event = await find(database, event_id)
+    event = await find(database, event_id, session=session)
     if not may_manage(event, caller):
         raise NotFound("There is no such event.")
     return event
+
+
+def moved(event: Document, wanted: Move) -> Document:
+    """What changes of the event by that move; empty if it is there already. Raises Invalid."""
+    faults: list[tuple[str, str]] = []
+    changes: Document = {}
+    if wanted.starts_at is not msgspec.UNSET:
+        if not 1970 < wanted.starts_at.year < 9999:
+            faults.append(("startsAt", "must be between the years 1971 and 9998"))
+        else:
+            changes["startsAt"] = to_millisecond(wanted.starts_at.astimezone(UTC))
+    if wanted.timezone is not msgspec.UNSET:
+        if wanted.timezone not in _timezones():
+            faults.append(("timezone", "is not an IANA time zone"))
+        changes["timezone"] = wanted.timezone
+    if wanted.venue_name is not msgspec.UNSET:
+        name = label(wanted.venue_name)
+        if fault := text_fault(name, TITLE_LENGTH_MAX, length_min=1):
+            faults.append(("venueName", fault))
+        changes["venueName"] = name
+        changes["words"] = search_words(f"{event['name']} {name} {event['description']}")
+    if faults:
+        raise Invalid(faults)
+    if all(event[name] == value for name, value in changes.items()):
+        return {}
+    return changes
 
 
 async def set_fees(database: Database, event_id: str, per_seat: int, basis_points: int) -> Document:

@@ -84,11 +84,18 @@ def occasion(message: Document) -> str | None:
             return "event_cancelled"
         case "order.cancelled" if body.get("reason") == "fan":
             return "cancelled"
+        case "order.moved":
+            return "moved"
     return None
 
 
 # An order in another state by now makes the mail untrue.
-_TRUE_WHILE = {"confirmed": "confirmed", "payment_failed": "pendingPayment", "expired": "expired"}
+_TRUE_WHILE = {
+    "confirmed": "confirmed",
+    "moved": "confirmed",
+    "payment_failed": "pendingPayment",
+    "expired": "expired",
+}
 
 
 class Mails:

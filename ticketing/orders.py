@@ -220,6 +220,7 @@ def _new_order(
             "startsAt": show["startsAt"],
             "venueName": show["venueName"],
             "timezone": show["timezone"],
+            **({"moves": show["moves"]} if "moves" in show else {}),
         },
         "status": "pendingPayment",
         "from": None,

@@ -1,8 +1,9 @@
 """The payments worker: whatever has to do with a provider after a request was answered.
 
 It looks up payments whose notice never came, looks again at notices that came too early, sends
-refunds and cancels the orders of events that were called off. Any number may run: each payment,
-refund or job is taken by a conditional write and belongs to one worker for a while.
+refunds, cancels the orders of events that were called off, and lets those of moved events follow.
+Any number may run: each payment, refund or job is taken by a conditional write and belongs to one
+worker for a while.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from pymongo.errors import PyMongoError
 
-from ticketing import cancellations, checkout, clock, mongo, refunds, settling
+from ticketing import cancellations, checkout, clock, mongo, moves, refunds, settling
 from ticketing.mongo import Database
 from ticketing.providers import Providers
 from ticketing.settings import Settings
@@ -32,6 +33,7 @@ def steps(
         "refunds": lambda: refunds.send_due(database, providers, clock.now()),
         "look-ups": lambda: settling.look_up_due(database, providers, clock.now()),
         "kept notices": lambda: checkout.look_again(database, clock.now()),
+        "moves": lambda: moves.run_due(database, clock.now(), stopping=stopping),
         "cancellations": lambda: cancellations.run_due(database, clock.now(), stopping=stopping),
     }
 

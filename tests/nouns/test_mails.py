@@ -6,10 +6,11 @@ from email.message import EmailMessage
 
 import pytest
 
-from tests.conftest import NOW, Sale, put_on_sale
+from tests.conftest import NOW, ORGANISER, Sale, put_on_sale
 from tests.mail_server import MailServer, mail_server, parts
 from tests.nouns.test_checkout import current, notice, ordered, receive
-from ticketing import accounts, checkout, mails, outbox
+from ticketing import accounts, checkout, mails, moves, outbox
+from ticketing.events import Move
 from ticketing.mails import Mails
 from ticketing.mongo import Database, Document
 from ticketing.settings import Settings
@@ -457,3 +458,21 @@ async def test_an_address_that_is_more_than_one_gets_nothing(
     await sent(database, consumer)
     assert server.taken == []
     assert len(await outbox.dead_letters(database, 10)) == 1
+
+
+@pytest.mark.parametrize(("language", "said"), [("en", "has been moved"), ("de", "verlegt worden")])
+async def test_a_moved_event_is_a_mail_with_the_new_time_and_place(
+    language: str, said: str, database: Database, consumer: Mails, server: MailServer
+) -> None:
+    sale = await put_on_sale(database)
+    await fan(database, language=language)
+    await bought(database, sale, 1)
+    await sent(database, consumer)
+    server.taken.clear()
+    await moves.move(database, sale.event_id, ORGANISER, Move(venue_name="Fillmore"), NOW)
+    await moves.run_due(database, NOW)
+    await sent(database, consumer)
+    plain, html = parts(only(server))
+    assert said in plain
+    assert "Fillmore" in plain
+    assert "Winterland" not in plain + html

@@ -251,3 +251,22 @@ async def test_an_organiser_lists_their_own_drafts_too(api: Api) -> None:
     assert others.json()["items"] == []
     assert_problem(await api.http.get("/v1/events?mine=true"), 401, "unauthenticated")
     assert_problem(await api.http.get("/v1/events?mine=true", headers=api.as_fan), 403, "forbidden")
+
+
+async def test_an_organiser_moves_an_event_and_nobody_else_does(api: Api) -> None:
+    event_id = await api.sale()
+    path = f"/v1/events/{event_id}/move"
+    wanted = {"startsAt": "2031-01-02T19:00:00+01:00", "venueName": "Fillmore"}
+    moved = await api.http.post(path, json=wanted, headers=api.as_organiser)
+    assert moved.status_code == 200, moved.text
+    assert moved.json()["startsAt"] == "2031-01-02T18:00:00.000Z"
+    assert moved.json()["venueName"] == "Fillmore"
+    other = await api.http.post(path, json=wanted, headers=api.as_role("org_x", "organiser"))
+    assert_problem(other, 404, "not-found")
+    assert_problem(await api.http.post(path, json=wanted, headers=api.as_fan), 403, "forbidden")
+    wrong = await api.http.post(path, json={"timezone": "x"}, headers=api.as_organiser)
+    assert_invalid(wrong, "timezone")
+    cancelled = await api.http.post(f"/v1/events/{event_id}/cancel", headers=api.as_organiser)
+    assert cancelled.status_code < 300
+    late = await api.http.post(path, json={"venueName": "X"}, headers=api.as_organiser)
+    assert_problem(late, 409, "conflict")

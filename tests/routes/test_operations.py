@@ -219,6 +219,7 @@ async def test_the_description_has_every_route_of_the_contract(description: Json
         "POST /v1/events",
         "GET /v1/events/{eventId}",
         "POST /v1/events/{eventId}/publish",
+        "POST /v1/events/{eventId}/move",
         "POST /v1/events/{eventId}/cancel",
         "GET /v1/events/{eventId}/cancellation",
         "GET /v1/events/{eventId}/refunds",

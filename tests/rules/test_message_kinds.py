@@ -30,6 +30,17 @@ BODIES = {
         "reason": "the order was cancelled",
     },
     "event.cancelled": {"name": "The Last Waltz"},
+    "event.moved": {
+        "name": "The Last Waltz",
+        "startsAt": "2030-07-01T18:30:00.000Z",
+        "timezone": "Europe/Berlin",
+        "venueName": "Winterland",
+    },
+    "order.moved": {
+        "startsAt": "2030-07-01T18:30:00.000Z",
+        "timezone": "Europe/Berlin",
+        "venueName": "Winterland",
+    },
     "event.soldOut": {"seatCount": 40},
 }
 

@@ -208,6 +208,7 @@ def _fault(text: str) -> tuple[str, str]:
 # --- Describing bodies --------------------------------------------------------------------------
 
 _FORMS = (
+    events.Move,
     events.NewEvent,
     FeesForm,
     HoldForm,

@@ -14,6 +14,7 @@ from ticketing import (
     dashboards,
     event_setup,
     events,
+    moves,
     orders,
     refunds,
     statements,
@@ -73,6 +74,20 @@ async def publish_event(request: Request[Any, Any, Any], event_id: EventId) -> a
         services_of(request).database, event_id, request.user, clock.now()
     )
     return answers.event(published)
+
+
+@post(
+    "/events/{eventId:str}/move",
+    summary="Move an event to another time or place",
+    status_code=200,
+    operation_class=bodies.described_by(events.Move),
+    responses=problems.documented(NotFound, events.EventState),
+)
+async def move_event(request: Request[Any, Any, Any], event_id: EventId) -> answers.Event:
+    """At once; its orders follow, and each fan who has tickets is told."""
+    database = services_of(request).database
+    wanted = await bodies.read(request, events.Move)
+    return answers.event(await moves.move(database, event_id, request.user, wanted, clock.now()))
 
 
 @post(
@@ -378,6 +393,7 @@ router = Router(
     route_handlers=[
         create_event,
         publish_event,
+        move_event,
         cancel_event,
         get_cancellation,
         list_refunds,
