@@ -382,7 +382,7 @@ def _check_names(event: Document, request: HoldRequest) -> None:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _Reading:
     """An event's or a section's seats as they were read once for a whole round."""
 
     places: list[adjoining.Place]
@@ -402,7 +402,7 @@ class _Round:
     """Their places at the event that those tried in this round want."""
     overdue: list[str] = field(default_factory=list)
     """Seats whose hold is over and which have such a place still."""
-    plans: dict[tuple[str, str | None], _Plan] = field(default_factory=dict)
+    readings: dict[tuple[str, str | None], _Reading] = field(default_factory=dict)
     freed: dict[str, Board] = field(default_factory=dict)
     """By event: the board as it is with the seats free whose holds are overdue."""
     trying: list[_Attempt] = field(default_factory=list)
@@ -617,14 +617,8 @@ async def _settle(
     yielding: dict[str, set[str]] = {}
     if doubtful:
         yielding = await _read_back(database, doubtful, claims, taken.crowded, known, now)
-    if yielding:
-        await seats.let_go(
-            database,
-            yielding,
-            "yielded",
-            held_until=until,
-            among=[claim.seat_id for hold_id in yielding for claim in claims[hold_id]],
-        )
+    if yielded := set().union(*yielding.values()):
+        await seats.let_go(database, yielding, "yielded", held_until=until, among=yielded)
     if boards is not None:
         for attempt in trying:
             if isinstance(attempt.outcome, Hold):
@@ -659,6 +653,7 @@ async def _read_back(
     missing = {
         seat_id
         for attempt in trying
+        if attempt.hold_id not in crowded
         for seat_id in attempt.wanted
         if seat_id not in won_by[attempt.hold_id]
     }
@@ -680,9 +675,9 @@ async def _read_back(
             # seats for it. Both give way, and who tries again first is the one.
             or won - set(attempt.wanted)
         ):
-            yielding[attempt.hold_id] = won
+            yielding[attempt.hold_id] = won.intersection(attempt.wanted)
         elif lost:
-            yielding[attempt.hold_id] = won
+            yielding[attempt.hold_id] = won.intersection(attempt.wanted)
             if attempt.request.seat_ids:
                 attempt.outcome = SeatsUnavailable(lost)
         else:
@@ -800,13 +795,13 @@ async def _choose(
     if section is not None and section["kind"] == "general":
         return await _choose_any(database, attempt, section, claimed, now)
     key = (request.event_id, request.section)
-    if key not in this.plans:
-        this.plans[key] = await _read_plan(database, event, section, now)
-    plan = this.plans[key]
-    available = len(plan.free - claimed)
+    if key not in this.readings:
+        this.readings[key] = await _read_seats(database, event, section, now)
+    reading = this.readings[key]
+    available = len(reading.free - claimed)
     if available < request.quantity:
         raise NotEnoughSeats(available)
-    left = ((seat, row, free and seat not in claimed) for seat, row, free in plan.places)
+    left = ((seat, row, free and seat not in claimed) for seat, row, free in reading.places)
     return adjoining.choose(left, request.quantity, spread=attempt.tries, rng=attempt.chance)
 
 
@@ -827,16 +822,16 @@ def _choose_from_board(
     return adjoining.choose(left, request.quantity, spread=attempt.tries, rng=attempt.chance)
 
 
-async def _read_plan(
+async def _read_seats(
     database: Database, event: Document, section: Document | None, now: datetime
-) -> _Plan:
+) -> _Reading:
     found = await seats.read(
         database, event, section, fields=("section", "row", "status", "heldUntil")
     )
     places: list[adjoining.Place] = [
         (seat["_id"], (seat["section"], seat["row"]), seats.is_free(seat, now)) for seat in found
     ]
-    return _Plan(places, frozenset(seat for seat, _, is_free in places if is_free))
+    return _Reading(places, frozenset(seat for seat, _, is_free in places if is_free))
 
 
 async def _choose_any(

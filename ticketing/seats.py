@@ -30,7 +30,7 @@ from ticketing.mongo import Database, Document, Session
 SEATS_PER_INSERT_MAX = 2_000
 SEATS_PER_SWEEP_MAX = 1_000
 DUPLICATE_KEY_CODE = 11000
-PLANS_MAX = 50
+PLANS_MAX = 100
 
 STATE_LETTERS = {"available": "a", "held": "h", "sold": "s", "blocked": "b"}
 
