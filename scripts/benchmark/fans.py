@@ -16,7 +16,7 @@ from ticketing.settings import Settings, webhook_key
 
 CONNECTIONS = 64
 # A purchase is four requests and mostly waiting, so more fans buy at once than would hold at once.
-BUYERS = 192
+BUYERS = 176
 _WEBHOOK = "/v1/payments/webhooks/sandbox"
 
 
