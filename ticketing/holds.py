@@ -539,10 +539,11 @@ def _after(this: _Round, known: Known) -> list[_Attempt]:
 
 def _replayed(attempt: _Attempt, mine: list[Document], now: datetime) -> Hold | None:
     """The hold this very request made before, if it lasts; refuses a key that made another one."""
-    same_key = [seat for seat in mine if _is_keyed(attempt, seat)]
+    # A key is free again once its hold is over, whether or not its seats were freed yet.
+    same_key = [seat for seat in mine if _is_keyed(attempt, seat) and counts(seat, now)]
     if any(seat["holdId"] != attempt.hold_id for seat in same_key):
         raise IdempotencyKeyReused("This key was used for a hold with another body.")
-    lasting = [seat for seat in same_key if seat["status"] == "held" and counts(seat, now)]
+    lasting = [seat for seat in same_key if seat["status"] == "held"]
     if len(lasting) != attempt.request.size:
         return None
     return _hold(attempt.event, attempt.hold_id, lasting)

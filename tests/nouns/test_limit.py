@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import NOW, Sale, put_on_sale
 from ticketing import events, holds, seats
 from ticketing.errors import IdempotencyKeyReused, Refusal
-from ticketing.holds import Hold, HoldRequest, LimitExceeded, SeatsUnavailable
+from ticketing.holds import Hold, HoldRequest, LimitExceeded, NotEnoughSeats, SeatsUnavailable
 from ticketing.mongo import Database
 
 LIMIT = 3
@@ -25,6 +25,7 @@ WISHES = st.tuples(
 )
 STEPS = st.one_of(
     WISHES,
+    st.tuples(st.just("any"), FANS, st.integers(1, LIMIT + 1)),
     st.tuples(st.just("release"), st.integers(0, 5)),
     st.tuples(st.just("wait"), st.sampled_from([60, 400])),
 )
@@ -51,13 +52,19 @@ class Model:
     def lasting(self) -> list[Held]:
         return [held for held in self.holds if held.until > self.now]
 
+    def left_of_limit(self, fan: str) -> int:
+        return LIMIT - sum(len(held.ordinals) for held in self.lasting() if held.fan == fan)
+
+    def free(self) -> int:
+        return SEATS - sum(len(held.ordinals) for held in self.lasting())
+
     def expected(self, fan: str, ordinals: list[int], key: str | None) -> Held | type[Refusal]:
         mine = [held for held in self.lasting() if held.fan == fan]
         same_key = [held for held in mine if key is not None and held.key == key]
         if same_key:
             same = same_key[0].ordinals == ordinals
             return same_key[0] if same else IdempotencyKeyReused
-        if sum(len(held.ordinals) for held in mine) + len(ordinals) > LIMIT:
+        if len(ordinals) > self.left_of_limit(fan):
             return LimitExceeded
         taken = {ordinal for held in self.lasting() for ordinal in held.ordinals}
         if taken.intersection(ordinals):
@@ -67,6 +74,16 @@ class Model:
 
 
 @given(st.lists(STEPS, max_size=12))
+@example(
+    # A key whose hold is over is free, though nobody has swept its seats yet.
+    [
+        ("hold", "fan_b", [1], "k1"),
+        ("wait", 400),
+        ("wait", 400),
+        ("hold", "fan_a", [0], None),
+        ("hold", "fan_b", [0], "k1"),
+    ]
+)
 @settings(
     max_examples=60,
     deadline=None,
@@ -84,6 +101,8 @@ async def test_every_outcome_is_the_models(database: Database, steps: list[tuple
         match step:
             case ("hold", fan, ordinals, key):
                 await _hold(database, sale, model, fan, ordinals, key)
+            case ("any", fan, quantity):
+                await _hold_any(database, sale, model, fan, quantity)
             case ("release", number) if number < len(model.holds):
                 held = model.holds.pop(number)
                 await holds.release(database, held.hold_id, held.fan)
@@ -121,3 +140,19 @@ async def _hold(
         # What lapsed and is gone by now can be released no more, but does no harm either.
         expected.hold_id = outcome.hold_id
         model.holds.append(expected)
+
+
+async def _hold_any(database: Database, sale: Sale, model: Model, fan: str, quantity: int) -> None:
+    wish = HoldRequest(sale.event_id, fan, quantity=quantity)
+    (outcome,) = await holds.place(database, [wish], hold_seconds=HOLD_SECONDS, now=model.now)
+    if quantity > model.left_of_limit(fan):
+        assert isinstance(outcome, LimitExceeded)
+    elif quantity > model.free():
+        assert isinstance(outcome, NotEnoughSeats)
+        assert outcome.available == model.free()
+    else:
+        assert isinstance(outcome, Hold), outcome
+        ordinals = [seats.ordinal_of(seat["_id"]) for seat in outcome.seats]
+        assert len(ordinals) == quantity
+        until = model.now + timedelta(seconds=HOLD_SECONDS)
+        model.holds.append(Held(fan, None, ordinals, until, outcome.hold_id))
