@@ -219,16 +219,17 @@ def _money_findings(
         for order in all_orders
         for refund in order["refunds"]
     }
+    known = {payment["_id"]: payment for payment in payments}
     for refund in refunds:
-        # A stray charge goes back as it came and is no part of what was asked for.
-        if refund.get("kind") != "stray":
+        # A stray charge goes back as it came and is no part of what was asked for; nor is anything
+        # in another currency.
+        payment = known.get(refund["paymentId"], refund)
+        if refund.get("kind") != "stray" and refund["currency"] == payment["currency"]:
             given[refund["paymentId"]] += refund["amount"]
         if shown.get((refund["orderId"], refund["_id"])) != refund["status"]:
             yield Finding("an order shows its refunds as they are", refund["_id"])
-    known = {payment["_id"]: payment for payment in payments}
     for payment_id, amount in given.items():
-        payment = known.get(payment_id)
-        if payment is None or amount > payment["amount"]:
+        if payment_id not in known or amount > known[payment_id]["amount"]:
             yield Finding("no more goes back than was paid", f"{payment_id}: {amount}")
     for order in all_orders:
         payment = order.get("payment") or {}

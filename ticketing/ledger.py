@@ -107,14 +107,39 @@ def refund(order: Document, made: Document, now: datetime) -> Document:
 def outside(order: Document, made: Document, now: datetime) -> Document:
     """Somebody refunded a payment at the provider's own site.
 
-    Of a sale the organiser bears it; the fee stays. What was no sale was to go back anyway.
+    Of a sale the organiser bears it, as far as the money has not gone back or been promised to the
+    fan before; the fee stays. What is beyond that, or was no sale, was to go back anyway.
     """
-    own = order["payment"] or {"paymentId": None}
-    is_sale = "confirmedAt" in order and made["paymentId"] == own["paymentId"]
     amount, currency = made["amount"], made["currency"]
-    bearer = {"organiser": amount} if is_sale else {"fans": amount}
-    name = f"{made['_id']}:outside"
-    return _entry(name, "outside", order, currency, now, provider=-amount, **bearer)
+    borne = min(amount, _left_of_sale(order)) if _is_of_sale(order, made) else 0
+    return _entry(
+        f"{made['_id']}:outside",
+        "outside",
+        order,
+        currency,
+        now,
+        provider=-amount,
+        organiser=borne,
+        fans=amount - borne,
+    )
+
+
+def _is_of_sale(order: Document, made: Document) -> bool:
+    """Whether a refund is of the money that an order was sold for."""
+    own = order["payment"] or {"paymentId": None}
+    return (
+        "confirmedAt" in order
+        and made["paymentId"] == own["paymentId"]
+        and made["currency"] == order["currency"]
+        and made.get("kind") != "stray"
+    )
+
+
+def _left_of_sale(order: Document) -> int:
+    """What a sale brought, less all refunds of it whatever became of them since."""
+    left: int = order["total"]
+    left -= sum(refund["amount"] for refund in order["refunds"] if _is_of_sale(order, refund))
+    return max(left, 0)
 
 
 def moved(made: Document, to: str, now: datetime) -> list[Document]:

@@ -237,3 +237,46 @@ async def test_the_lines_of_a_statement_add_up_in_every_currency(
         digits = len(shown.partition(".")[2])
         assert sum(round(float(row[column]) * 10**digits) for row in rows) == amount
     assert shown in {row[5] for row in rows}
+
+
+async def test_a_refund_made_twice_here_and_at_the_providers_own_site_costs_the_organiser_once(
+    database: Database,
+) -> None:
+    sale = await on_sale(database)
+    paid = await bought(database, sale, "fan_a", 1, 2)
+    await checkout.cancel(database, paid["_id"], "fan_a", now=NOW)
+    # A person gives the money back by hand while ours is still on its way.
+    by_hand = refund_notice(paid, amount=paid["total"])
+    assert await receive(database, by_hand) == ["recorded"]
+    totals = await statements.totals(database, sale.event)
+    assert (totals.net, totals.fees, totals.at_provider, totals.owed_to_fans) == (0, 0, 0, 0)
+
+
+async def test_the_organiser_bears_of_an_outside_refund_only_what_is_left_of_the_sale(
+    database: Database,
+) -> None:
+    sale = await on_sale(database)
+    paid = await bought(database, sale, "fan_a", 1, 2)
+    wanted = LineRefund(paid["_id"], (sale.seat(2),), "org_one")
+    await checkout.refund_lines(database, wanted, now=NOW)
+    assert await receive(database, refund_notice(paid, amount=paid["total"])) == ["recorded"]
+    totals = await statements.totals(database, sale.event)
+    assert (totals.refunds, totals.net + totals.fees) == (paid["total"], 0)
+
+
+@pytest.mark.parametrize("currency", ["EUR", "USD"])
+async def test_of_a_late_payment_only_that_goes_back_which_has_not_gone_back_before(
+    database: Database, currency: str
+) -> None:
+    sale = await on_sale(database)
+    placed = await ordered(database, sale, "fan_a", 1)
+    outside = refund_notice(placed, amount=1_000, currency=currency)
+    assert await receive(database, outside) == ["recorded"]
+    await events.cancel(database, sale.event_id, NOW)
+    assert await receive(database, notice(placed)) == ["refunded"]
+    made = [refund["amount"] for refund in (await current(database, placed))["refunds"]]
+    rest = placed["total"] - (1_000 if currency == "EUR" else 0)
+    assert made == [1_000, rest]
+    await refunds.send_due(database, providers_of(database), NOW)
+    totals = await earned(database, sale)
+    assert (totals.at_provider, totals.owed_to_fans) == (0, 0)
