@@ -481,3 +481,9 @@ VALIDATORS: dict[str, Schema] = {
     "fans": FAN,
     "leases": LEASE,
 }
+
+# What no schema can say: that an entry's lines sum to zero. An update is checked like an insert, so
+# a line can't be changed alone either.
+CONDITIONS: dict[str, Any] = {
+    "ledger": {"$eq": [{"$sum": "$lines.amount"}, 0]},
+}
