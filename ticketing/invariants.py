@@ -115,7 +115,7 @@ async def check_event(database: Database, event: Document, moment: Timestamp) ->
         moment,
     )
     refunds = await mongo.aggregate_at(database, "refunds", [mine], moment)
-    sums = await mongo.aggregate_at(database, "ledger", ledger.summed(event["_id"]), moment)
+    sums = await mongo.aggregate_at(database, "ledger", ledger.summed([event["_id"]]), moment)
     unbalanced = await mongo.aggregate_at(
         database, "ledger", ledger.unbalanced(event["_id"]), moment
     )
@@ -129,7 +129,7 @@ async def check_event(database: Database, event: Document, moment: Timestamp) ->
         *_seat_findings(kept),
         *_money_findings(all_orders, payments, refunds),
         *(Finding("a ledger entry sums to zero", entry["_id"]) for entry in unbalanced),
-        *_ledger_findings(ledger.by_cause(sums), all_orders, payments, refunds, event["_id"]),
+        *_ledger_findings(ledger.sums(sums), all_orders, payments, refunds, event["_id"]),
         *_provider_findings(at_sandbox, payments, refunds),
         *_sale_findings(kept, confirmed),
         *_order_findings(confirmed),
@@ -250,7 +250,7 @@ _Flows = Counter[tuple[str, str]]
 
 
 def _ledger_findings(
-    sums: ledger.Sums,
+    sums: list[ledger.Sum],
     all_orders: list[Document],
     payments: list[Document],
     refunds: list[Document],
@@ -268,10 +268,11 @@ def _ledger_findings(
             )
 
 
-def _entered(sums: ledger.Sums) -> _Flows:
+def _entered(sums: list[ledger.Sum]) -> _Flows:
     flows: _Flows = Counter()
-    for (currency, cause, account), amount in sums.items():
-        match cause, account:
+    for each in sums:
+        currency, amount = each.currency, each.amount
+        match each.cause, each.account:
             case "sale", "provider":
                 flows[currency, "sold"] += amount
                 flows[currency, "came in"] += amount

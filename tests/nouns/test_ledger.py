@@ -1,7 +1,10 @@
 """The ledger balances, says what orders, payments and refunds say, and makes the statement."""
 
+import csv
+import io
 from dataclasses import replace
 from datetime import timedelta
+from fractions import Fraction
 
 import pytest
 from pymongo.errors import DuplicateKeyError
@@ -11,7 +14,9 @@ from tests.nouns.test_checkout import LATER, current, notice, ordered, receive
 from tests.nouns.test_money import bought, refund_notice, second_payment
 from ticketing import checkout, events, invariants, ledger, orders, refunds, statements
 from ticketing.checkout import LineRefund
+from ticketing.errors import Invalid
 from ticketing.events import PriceCategory
+from ticketing.ledger import ALWAYS, Period
 from ticketing.mongo import Database, Document
 from ticketing.sandbox import Switches
 from ticketing.statements import Totals
@@ -38,7 +43,8 @@ async def earned(database: Database, sale: Sale) -> Totals:
 async def test_a_sale_is_the_organisers_less_the_fee(database: Database) -> None:
     sale = await on_sale(database)
     await bought(database, sale, "fan_a", 1, 2)
-    assert await earned(database, sale) == Totals(19_000, 0, 2 * FEE, 19_000 - 2 * FEE, 19_000, 0)
+    expected = Totals(19_000, 0, 2 * FEE, 19_000 - 2 * FEE, 19_000, 0, 1, 0)
+    assert await earned(database, sale) == expected
 
 
 async def test_terms_that_change_leave_what_was_ordered_as_it_was(database: Database) -> None:
@@ -54,7 +60,7 @@ async def test_an_order_nobody_pays_is_in_no_ledger(database: Database) -> None:
     sale = await on_sale(database)
     await ordered(database, sale, "fan_a", 1)
     await orders.expire_overdue(database, LATER)
-    assert await earned(database, sale) == Totals(0, 0, 0, 0, 0, 0)
+    assert await earned(database, sale) == Totals()
     assert await database.ledger.count_documents({}) == 0
 
 
@@ -64,9 +70,9 @@ async def test_a_cancelled_order_takes_its_fee_back_at_once_and_its_money_when_i
     sale = await on_sale(database)
     paid = await bought(database, sale, "fan_a", 1)
     await checkout.cancel(database, paid["_id"], "fan_a", now=NOW)
-    assert await earned(database, sale) == Totals(9_500, 9_500, 0, 0, 9_500, 9_500)
+    assert await earned(database, sale) == Totals(9_500, 9_500, 0, 0, 9_500, 9_500, 1, 1)
     await refunds.send_due(database, providers_of(database), NOW)
-    assert await earned(database, sale) == Totals(9_500, 9_500, 0, 0, 0, 0)
+    assert await earned(database, sale) == Totals(9_500, 9_500, 0, 0, 0, 0, 1, 1)
 
 
 async def test_a_refund_of_some_seats_gives_back_the_fee_of_just_these(
@@ -76,11 +82,12 @@ async def test_a_refund_of_some_seats_gives_back_the_fee_of_just_these(
     paid = await bought(database, sale, "fan_a", 1, 2, 3)
     wanted = LineRefund(paid["_id"], (sale.seat(2),), "org_one")
     await checkout.refund_lines(database, wanted, now=NOW)
-    expected = Totals(28_500, 9_500, 2 * FEE, 19_000 - 2 * FEE, 28_500, 9_500)
+    expected = Totals(28_500, 9_500, 2 * FEE, 19_000 - 2 * FEE, 28_500, 9_500, 1, 1)
     assert await earned(database, sale) == expected
     # The rest later, and all of the fee is back.
     await checkout.cancel(database, paid["_id"], "fan_a", now=NOW)
-    assert await earned(database, sale) == Totals(28_500, 28_500, 0, 0, 28_500, 28_500)
+    expected = Totals(28_500, 28_500, 0, 0, 28_500, 28_500, 1, 2)
+    assert await earned(database, sale) == expected
 
 
 @pytest.mark.parametrize("what", ["late", "second", "wrong amount", "wrong currency"])
@@ -110,8 +117,12 @@ async def test_money_that_buys_nothing_is_the_fans_and_nobody_elses(
     totals = await earned(database, sale)
     came = 0 if what == "wrong currency" else told.amount
     assert totals == Totals(0, 0, 0, 0, came, came)
-    sums = await ledger.sums_of(database, sale.event_id)
-    assert sums[told.currency, "stray", "fans"] == -told.amount
+    sums = await ledger.sums_of(database, [sale.event_id])
+    assert [
+        (each.currency, each.amount)
+        for each in sums
+        if (each.cause, each.account) == ("stray", "fans")
+    ] == [(told.currency, -told.amount)]
 
 
 async def test_a_refund_that_comes_back_is_owed_again(database: Database) -> None:
@@ -137,6 +148,10 @@ async def test_what_somebody_refunds_at_the_providers_own_site_the_organiser_bea
     told = [outside, notice(placed)] if before else [notice(placed), outside]
     assert sorted(await receive(database, *told)) == ["confirmed", "recorded"]
     totals = await earned(database, sale)
+    assert (totals.gross, totals.refunds, totals.sale_count, totals.refund_count) == (
+        *(9_500, 1_000),
+        *(1, 1),
+    )
     assert (totals.fees, totals.net) == (FEE, 8_500 - FEE)
     assert (totals.at_provider, totals.owed_to_fans) == (8_500, 0)
 
@@ -228,16 +243,81 @@ async def test_the_lines_of_a_statement_add_up_in_every_currency(
     await checkout.refund_lines(
         database, LineRefund(paid["_id"], (sale.seat(2),), "org_one"), now=NOW
     )
-    text = b"".join([part async for part in statements.as_csv(database, sale.event)]).decode()
-    assert text.startswith("\ufeffat,event,")
-    rows = [line.split(",") for line in text.removeprefix("\ufeff").split("\r\n")[1:-1]]
-    assert [row[2] for row in rows] == ["sale", "sale", "refund"]
-    assert all(row[1].startswith("\"'=HYPERLINK") for row in rows)
+    text = await table(database, sale)
+    assert text.startswith("\ufeffat,eventId,event,")
+    assert text.endswith("\r\n")
+    rows = list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"))))
+    assert [row["cause"] for row in rows] == ["sale", "sale", "refund"]
+    assert all(row["event"] == '\'=HYPERLINK("http://x")' for row in rows)
     totals = await earned(database, sale)
-    for column, amount in ((5, totals.gross), (6, totals.refunds), (7, totals.fees)):
-        digits = len(shown.partition(".")[2])
-        assert sum(round(float(row[column]) * 10**digits) for row in rows) == amount
-    assert shown in {row[5] for row in rows}
+    digits = len(shown.partition(".")[2])
+    for column in ("gross", "refunds", "fees", "net"):
+        summed = sum(Fraction(row[column]) for row in rows) * 10**digits
+        assert summed == getattr(totals, column)
+    assert shown in {row["gross"] for row in rows}
+
+
+async def table(database: Database, sale: Sale, period: Period = ALWAYS) -> str:
+    """The statement as CSV."""
+    parts = statements.as_csv(database, statements.one_page(sale.event), period)
+    return b"".join([part async for part in parts]).decode()
+
+
+async def test_a_table_that_is_read_in_several_parts_misses_and_repeats_nothing(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statements, "ENTRIES_PER_READ", 2)
+    sale = await on_sale(database)
+    paid = [await bought(database, sale, f"fan_{n}", n) for n in range(5)]
+    rows = list(csv.DictReader(io.StringIO(await table(database, sale))))
+    assert {row["orderId"] for row in rows} == {order["_id"] for order in paid}
+    assert len(rows) == len(paid)
+
+
+async def test_a_statement_of_a_period_has_what_was_entered_in_it_and_the_balance_at_its_end(
+    database: Database,
+) -> None:
+    sale = await on_sale(database)
+    paid = await bought(database, sale, "fan_a", 1)
+    tomorrow, later = NOW + timedelta(days=1), NOW + timedelta(days=2)
+    await checkout.cancel(database, paid["_id"], "fan_a", now=tomorrow)
+    await refunds.send_due(database, providers_of(database), later)
+    today, second, third, whole = [
+        await statements.totals(database, sale.event, period)
+        for period in (
+            Period(None, tomorrow),
+            Period(tomorrow, later),
+            Period(later, None),
+            ALWAYS,
+        )
+    ]
+    assert today == Totals(9_500, 0, FEE, 9_500 - FEE, 9_500, 0, 1, 0)
+    assert second == Totals(0, 9_500, -FEE, FEE - 9_500, 9_500, 9_500, 0, 1)
+    assert third == Totals()
+    balances = {"at_provider": 0, "owed_to_fans": 0}
+    assert whole == replace(today + second + third, **balances)
+    for period, causes in ((Period(None, tomorrow), ["sale"]), (Period(tomorrow), ["refund"])):
+        rows = csv.DictReader(io.StringIO(await table(database, sale, period)))
+        assert [row["cause"] for row in rows] == causes
+
+
+async def test_the_printed_statement_of_an_organiser_has_a_total_of_each_currency(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statements, "EVENTS_PER_READ", 2)
+    for currency in ("EUR", "JPY", "EUR"):
+        await bought(database, await on_sale(database, currency=currency), "fan_a", 1)
+    await on_sale(database, name="Nobody came")
+    sheet = await statements.sheet_of(database, "org_one", ALWAYS, NOW)
+    assert [part.event for part in sheet.parts] == [
+        *("All events in EUR", "All events in JPY"),
+        *["The Last Waltz"] * 3,
+    ]
+    assert [dict(part.rows)["Gross sales (2)"] for part in sheet.parts[:1]] == ["190.00 EUR"]
+    assert dict(sheet.parts[1].rows)["Gross sales (1)"] == "9500 JPY"
+    monkeypatch.setattr(statements, "PRINTED_EVENTS_MAX", 2)
+    with pytest.raises(Invalid):
+        await statements.sheet_of(database, "org_one", ALWAYS, NOW)
 
 
 async def test_a_refund_made_twice_here_and_at_the_providers_own_site_costs_the_organiser_once(
