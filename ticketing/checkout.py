@@ -738,12 +738,14 @@ def _was_refunded(order: Document, notice: Notice) -> bool:
 
 
 def _given_back_outside(order: Document) -> int:
-    """How much of an order's own payment was refunded at the provider's own site."""
+    """How much of an order's own payment was refunded at the provider's own site.
+
+    Whatever became of it since: one that came back is sent again, by us.
+    """
     return sum(
         refund["amount"]
         for refund in order["refunds"]
         if refund.get("kind") == "outside"
-        and refund["status"] == "done"
         and refund["currency"] == order["currency"]
         and refund["paymentId"] == order["payment"]["paymentId"]
     )

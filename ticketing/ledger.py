@@ -141,7 +141,7 @@ def outside(order: Document, made: Document, now: datetime) -> Document:
     fan before; the fee stays. What is beyond that, or was no sale, was to go back anyway.
     """
     amount, currency = made["amount"], made["currency"]
-    borne = min(amount, _left_of_sale(order)) if _is_of_sale(order, made) else 0
+    borne = min(amount, left_of_sale(order)) if _is_of_sale(order, made) else 0
     return _entry(
         f"{made['_id']}:outside",
         "outside",
@@ -154,6 +154,13 @@ def outside(order: Document, made: Document, now: datetime) -> Document:
     )
 
 
+def left_of_sale(order: Document) -> int:
+    """What a sale brought, less all refunds of it whatever became of them since."""
+    left: int = order["total"]
+    left -= sum(refund["amount"] for refund in order["refunds"] if _is_of_sale(order, refund))
+    return max(left, 0)
+
+
 def _is_of_sale(order: Document, made: Document) -> bool:
     """Whether a refund is of the money that an order was sold for."""
     own = order["payment"] or {"paymentId": None}
@@ -163,13 +170,6 @@ def _is_of_sale(order: Document, made: Document) -> bool:
         and made["currency"] == order["currency"]
         and made.get("kind") != "stray"
     )
-
-
-def _left_of_sale(order: Document) -> int:
-    """What a sale brought, less all refunds of it whatever became of them since."""
-    left: int = order["total"]
-    left -= sum(refund["amount"] for refund in order["refunds"] if _is_of_sale(order, refund))
-    return max(left, 0)
 
 
 def moved(made: Document, to: str, now: datetime) -> list[Document]:

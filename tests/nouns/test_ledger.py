@@ -12,7 +12,7 @@ from pymongo.errors import DuplicateKeyError
 from tests.conftest import NOW, Sale, providers_of, put_on_sale
 from tests.nouns.test_checkout import LATER, current, notice, ordered, receive
 from tests.nouns.test_money import bought, refund_notice, second_payment
-from ticketing import checkout, events, invariants, ledger, orders, refunds, statements
+from ticketing import books, checkout, events, invariants, ledger, orders, refunds, statements
 from ticketing.checkout import LineRefund
 from ticketing.errors import Invalid
 from ticketing.events import PriceCategory
@@ -184,26 +184,36 @@ def test_an_entry_that_does_not_balance_is_never_made() -> None:
         ledger._entry("x", "sale", order, "EUR", NOW, provider=10, organiser=-9)
 
 
+LEDGER_RULE = "the ledger says what orders, payments and refunds say"
+
+
 @pytest.mark.parametrize(
     ("collection", "change", "rule"),
     [
         ("ledger", {"$inc": {"lines.0.amount": 1}}, "a ledger entry sums to zero"),
-        ("ledger", None, "the ledger says what orders, payments and refunds say"),
-        (
-            "payments",
-            {"$inc": {"amount": 1}},
-            "the ledger says what orders, payments and refunds say",
-        ),
-        (
-            "orders",
-            {"$unset": {"confirmedAt": ""}, "$set": {"status": "cancelled"}},
-            "the ledger says what orders, payments and refunds say",
-        ),
+        ("ledger", {"$inc": {"lines.0.amount": 1, "lines.1.amount": -1}}, LEDGER_RULE),
+        # What was the organiser's has become the platform's.
+        ("ledger", {"$inc": {"lines.1.amount": 1, "lines.2.amount": -1}}, LEDGER_RULE),
+        ("ledger", None, LEDGER_RULE),
+        ("payments", {"$inc": {"amount": 1}}, LEDGER_RULE),
+        ("refunds", {"$inc": {"amount": -1}}, LEDGER_RULE),
+        ("refunds", {"$set": {"status": "sent"}}, LEDGER_RULE),
+        ("refunds", {"$set": {"paymentId": "pay_x"}}, "a refund is of a payment of its event"),
+        ("orders", {"$inc": {"seats.0.fee": 1}}, LEDGER_RULE),
+        ("orders", {"$set": {"refunds": []}}, LEDGER_RULE),
+        ("orders", {"$unset": {"confirmedAt": ""}, "$set": {"status": "cancelled"}}, LEDGER_RULE),
         ("sandbox_payments", {"$inc": {"amount": -1}}, "the provider took what was paid"),
+        ("sandbox_payments", {"$inc": {"amount": 1}}, "the provider took what was paid"),
+        ("sandbox_payments", {"$set": {"status": "failed"}}, "the provider took what was paid"),
         (
             "sandbox_payments",
             {"$inc": {"refunded": 1}},
             "the provider gave back no more than was asked for",
+        ),
+        (
+            "sandbox_payments",
+            {"$inc": {"refunded": -1}},
+            "the provider gave back what has gone back",
         ),
     ],
 )
@@ -211,21 +221,56 @@ async def test_books_that_differ_are_found_whichever_was_changed(
     database: Database, collection: str, change: Document | None, rule: str
 ) -> None:
     sale = await on_sale(database)
-    placed = await ordered(database, sale, "fan_a", 1)
+    placed = await ordered(database, sale, "fan_a", 1, 2)
     providers = providers_of(database)
     await providers.sandbox.set_switches(Switches())
     payment = await database.payments.find_one({"orderId": placed["_id"]})
     assert payment is not None
     await providers.sandbox.pay(payment)
     await receive(database, notice(placed))
+    wanted = LineRefund(placed["_id"], (sale.seat(2),), "org_one")
+    await checkout.refund_lines(database, wanted, now=NOW)
+    await refunds.send_due(database, providers, NOW)
     assert await invariants.check_all(database, counters=False) == []
     if change is None:
         await database[collection].delete_many({})
     else:
         # The ledger's own validator would not have it.
-        await database[collection].update_many({}, change, bypass_document_validation=True)
+        which = {"cause": "sale"} if collection == "ledger" else {}
+        await database[collection].update_many(which, change, bypass_document_validation=True)
     found = {finding.rule for finding in await invariants.check_all(database, counters=False)}
     assert rule in found
+
+
+async def test_books_are_compared_some_orders_at_a_time(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(books, "ORDERS_PER_READ", 2)
+    sale = await on_sale(database)
+    paid = [await bought(database, sale, f"fan_{n}", n) for n in range(5)]
+    for order in paid[:2]:
+        await checkout.cancel(database, order["_id"], order["fanId"], now=NOW)
+    assert await invariants.check_all(database, counters=False) == []
+    for order in paid:
+        changed = {"_id": order["payment"]["paymentId"]}
+        await database.payments.update_one(changed, {"$inc": {"amount": 1}})
+        assert await invariants.check_all(database, counters=False) != []
+        await database.payments.update_one(changed, {"$inc": {"amount": -1}})
+
+
+async def test_an_order_is_cancelled_though_a_refund_made_outside_of_it_came_back(
+    database: Database,
+) -> None:
+    sale = await on_sale(database)
+    paid = await bought(database, sale, "fan_a", 1)
+    for kind in ("refund.done", "refund.failed"):
+        await receive(database, refund_notice(paid, kind, amount=1_000))
+    await checkout.cancel(database, paid["_id"], "fan_a", now=NOW)
+    made = [refund["amount"] for refund in (await current(database, paid))["refunds"]]
+    assert made == [1_000, 8_500]
+    await refunds.send_due(database, providers_of(database), NOW + timedelta(hours=1))
+    totals = await earned(database, sale)
+    assert (totals.gross, totals.refunds, totals.at_provider) == (9_500, 9_500, 0)
 
 
 @pytest.mark.parametrize(("currency", "price", "shown"), [("JPY", 5, "5"), ("KWD", 1_005, "1.005")])
