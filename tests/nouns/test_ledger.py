@@ -1,10 +1,13 @@
 """The ledger balances, says what orders, payments and refunds say, and makes the statement."""
 
 import csv
+import inspect
 import io
+import re
 from dataclasses import replace
 from datetime import timedelta
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from pymongo.errors import DuplicateKeyError
@@ -21,6 +24,7 @@ from ticketing.mongo import Database, Document
 from ticketing.sandbox import Switches
 from ticketing.statements import Totals
 
+REPOSITORY = Path(__file__).parents[2]
 FEE = 50 + 238  # Of a seat at 95.00, by the terms below.
 
 
@@ -167,6 +171,20 @@ async def test_a_payment_told_twenty_times_is_entered_once(database: Database) -
     with pytest.raises(DuplicateKeyError):
         await database.ledger.insert_one(entry)
     await earned(database, sale)
+
+
+def test_nothing_in_the_product_changes_or_removes_an_entry() -> None:
+    calls = {
+        call
+        for folder in ("ticketing", "workers", "scripts")
+        for file in (REPOSITORY / folder).rglob("*.py")
+        for call in re.findall(
+            r"\bledger\.((?:insert|update|replace|delete|find|drop)\w*)\(", file.read_text()
+        )
+    }
+    assert calls == {"insert_one", "find"}
+    # The other way of writing is that of all documents of a confirmation.
+    assert "(database.ledger, self.entries)" in inspect.getsource(checkout.Writes)
 
 
 def test_an_entry_that_does_not_balance_is_never_made() -> None:
