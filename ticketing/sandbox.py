@@ -90,7 +90,7 @@ class Sandbox:
         """The fan pays. What notice tells of it, and how much was charged."""
         switches = await self._answering()
         if switches.decline:
-            return await self.decline(payment), payment["amount"]
+            return await self.decline(payment)
         amount = max(payment["amount"] + switches.amount_off, 0)
         status = "uncertain" if switches.undecided else "succeeded"
         charge = {"status": status, "amount": amount, "currency": payment["currency"]}
@@ -106,8 +106,8 @@ class Sandbox:
             return "payment.succeeded", known["amount"]
         return f"payment.{status}", amount
 
-    async def decline(self, payment: Document) -> str:
-        """The fan is declined, unless the payment has succeeded; what notice tells of it."""
+    async def decline(self, payment: Document) -> tuple[str, int]:
+        """The fan is declined, unless the payment has succeeded. Returns what `pay` does."""
         try:
             await self._database.sandbox_payments.update_one(
                 {"_id": payment["_id"], "status": {"$ne": "succeeded"}},
@@ -122,8 +122,9 @@ class Sandbox:
                 upsert=True,
             )
         except DuplicateKeyError:
-            return "payment.succeeded"
-        return "payment.failed"
+            known = await self._known(payment)
+            return "payment.succeeded", known["amount"]
+        return "payment.failed", payment["amount"]
 
     async def _known(self, payment: Document) -> Document:
         known = await self._database.sandbox_payments.find_one({"_id": payment["_id"]})

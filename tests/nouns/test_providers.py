@@ -70,7 +70,7 @@ async def test_the_sandbox_charges_a_payment_once(database: Database) -> None:
     sandbox = providers_of(database).sandbox
     told = await gather_bounded(5, lambda _: sandbox.pay(PAYMENT))
     assert set(told) == {("payment.succeeded", 900)}
-    assert await sandbox.decline(PAYMENT) == "payment.succeeded"
+    assert await sandbox.decline(PAYMENT) == ("payment.succeeded", PAYMENT["amount"])
     assert (await sandbox.look_up(PAYMENT)).status == "succeeded"
 
 
@@ -90,3 +90,15 @@ async def test_the_sandbox_makes_a_refund_once_for_each_id(database: Database) -
     answers = await gather_bounded(6, lambda _: sandbox.refund(PAYMENT, refund(400)))
     assert {answer.status for answer in answers} == {"done"}
     assert (await database.sandbox_payments.find_one({}))["refunded"] == 400
+
+
+async def test_who_is_declined_after_the_wrong_amount_was_taken_is_told_what_was_taken(
+    database: Database,
+) -> None:
+    sandbox = providers_of(database).sandbox
+    await sandbox.set_switches(Switches(amount_off=-1))
+    charged = ("payment.succeeded", PAYMENT["amount"] - 1)
+    assert await sandbox.pay(PAYMENT) == charged
+    await sandbox.set_switches(Switches(decline=True))
+    assert await sandbox.pay(PAYMENT) == charged
+    assert await sandbox.decline(PAYMENT) == charged

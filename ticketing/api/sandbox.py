@@ -62,7 +62,7 @@ async def _settle(
     elif pays:
         type_, amount = await sandbox.pay(payment)
     else:
-        type_ = await sandbox.decline(payment)
+        type_, amount = await sandbox.decline(payment)
     switches = await sandbox.switches()
     if type_ == "payment.uncertain":
         return await _payment(request, payment_id, delivered=False)
