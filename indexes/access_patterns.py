@@ -168,6 +168,19 @@ EVENTS = (
         PAGE,
     ),
     AccessPattern(
+        "the next page of an organiser's events for the books",
+        "events",
+        {
+            "organiserId": "nobody",
+            "status": {"$ne": "creating"},
+            "startsAt": {"$gte": NOW},
+            "$or": [{"startsAt": {"$gt": NOW}}, {"_id": {"$gt": EVENT}}],
+        },
+        declared.EVENTS_BY_ORGANISER,
+        SOONEST_FIRST,
+        100,
+    ),
+    AccessPattern(
         "an organiser's events by status",
         "events",
         {"status": "draft", "organiserId": "nobody"},
@@ -376,6 +389,24 @@ MONEY = (
         declared.LEDGER_BY_EVENT,
         (("at", 1), ("_id", 1)),
         PAGE,
+    ),
+    AccessPattern(
+        "the next part of an event's ledger of a period",
+        "ledger",
+        {
+            "eventId": EVENT,
+            "at": {"$gte": NOW, "$lt": LATER},
+            "$or": [{"at": {"$gt": NOW}}, {"_id": {"$gt": "pay_nobody:sale"}}],
+        },
+        declared.LEDGER_BY_EVENT,
+        (("at", 1), ("_id", 1)),
+        1_000,
+    ),
+    AccessPattern(
+        "the ledger of several events up to a time",
+        "ledger",
+        {"eventId": {"$in": [EVENT, f"{EVENT}2"]}, "at": {"$lt": NOW}},
+        declared.LEDGER_BY_EVENT,
     ),
     AccessPattern(
         "refunds that are due",

@@ -7,7 +7,7 @@ from typing import Any
 
 from indexes.actual import Actual, ActualCollection, Definition, definition_of
 from indexes.declared import INDEXES, Index
-from indexes.validators import VALIDATORS
+from indexes.validators import CONDITIONS, VALIDATORS
 from indexes.widening import accepts_all_of
 
 
@@ -64,7 +64,10 @@ class Difference:
 
 def validator_of(collection: str, validators: Mapping[str, Any] = VALIDATORS) -> dict[str, Any]:
     """The declared validator of a collection as the server takes and shows it."""
-    return {"$jsonSchema": validators[collection]}
+    validator: dict[str, Any] = {"$jsonSchema": validators[collection]}
+    if collection in CONDITIONS:
+        validator["$expr"] = CONDITIONS[collection]
+    return validator
 
 
 def differences(
@@ -96,7 +99,10 @@ def _validator_difference(
         return
     # A validator that only warns, or that passes over old documents, refuses nothing.
     refuses = present.validator.get("$jsonSchema", {}) if present.is_strict else {}
-    is_wider = accepts_all_of(wanted["$jsonSchema"], refuses)
+    # A condition that was not there before, or another one, may refuse what was accepted.
+    conditioned = present.validator.get("$expr") if present.is_strict else None
+    same_condition = wanted.get("$expr") in (None, conditioned)
+    is_wider = same_condition and accepts_all_of(wanted["$jsonSchema"], refuses)
     kind = Kind.WIDER_VALIDATOR if is_wider else Kind.TIGHTER_VALIDATOR
     yield Difference(kind, collection)
 

@@ -315,7 +315,8 @@ SANDBOX_PAYMENT = _object(
                 }
             )
         ),
-    }
+    },
+    {"isHearsay": {"bsonType": "bool"}},
 )
 
 # --- The rest ------------------------------------------------------------------------------------
@@ -480,4 +481,10 @@ VALIDATORS: dict[str, Schema] = {
     "resume_tokens": RESUME_TOKEN,
     "fans": FAN,
     "leases": LEASE,
+}
+
+# What no schema can say: that an entry's lines sum to zero. An update is checked like an insert, so
+# a line can't be changed alone either.
+CONDITIONS: dict[str, Any] = {
+    "ledger": {"$eq": [{"$sum": "$lines.amount"}, 0]},
 }

@@ -628,10 +628,11 @@ def _decide_success(work: Writes, facts: _Facts, order: Document, notice: Notice
         work.payments.append(payments.settle(order, "succeeded", work.now, charge=notice.charge))
         work.entries.append(ledger.sale(order, work.now, given_outside=given_outside))
         return "confirmed"
-    _settle_payment(work, order, "succeeded", refunded=notice.amount, charge=notice.charge)
+    rest = notice.amount - given_outside
+    _settle_payment(work, order, "succeeded", refunded=rest, charge=notice.charge)
     work.messages.append(_completed(order, "succeeded", work.now))
     _expire(work, order, f"paid, but {reason}")
-    _refund(work, order, notice, reason)
+    _refund(work, order, notice, reason, given_outside=given_outside)
     return "refunded"
 
 
@@ -658,7 +659,8 @@ def _decide_refund(work: Writes, facts: _Facts, order: Document, notice: Notice,
         if notice.payment_id not in facts.payments:
             return "unknown"
         recorded = refunds.recorded(order, notice, work.now)
-        work.payments.append(payments.given_back_outside(notice.payment_id, notice.amount))
+        if notice.currency == facts.payments[notice.payment_id]["currency"]:
+            work.payments.append(payments.given_back_outside(notice.payment_id, notice.amount))
         work.entries.append(ledger.outside(order, recorded, work.now))
         _add_refund(work, order, recorded)
         work.messages.append(refunds.done_message(recorded, work.now))
@@ -736,12 +738,15 @@ def _was_refunded(order: Document, notice: Notice) -> bool:
 
 
 def _given_back_outside(order: Document) -> int:
-    """How much of an order's own payment was refunded at the provider's own site."""
+    """How much of an order's own payment was refunded at the provider's own site.
+
+    Whatever became of it since: one that came back is sent again, by us.
+    """
     return sum(
         refund["amount"]
         for refund in order["refunds"]
         if refund.get("kind") == "outside"
-        and refund["status"] == "done"
+        and refund["currency"] == order["currency"]
         and refund["paymentId"] == order["payment"]["paymentId"]
     )
 
@@ -768,14 +773,23 @@ def _expire(work: Writes, order: Document, why: str) -> None:
 
 
 def _refund(
-    work: Writes, order: Document, notice: Notice, reason: str, *, kind: str = "order"
+    work: Writes,
+    order: Document,
+    notice: Notice,
+    reason: str,
+    *,
+    kind: str = "order",
+    given_outside: int = 0,
 ) -> None:
-    """Give back what a notice told of, and which bought nothing."""
+    """Give back what a notice told of, and which bought nothing.
+
+    `given_outside` of it has gone back already at the provider's own site.
+    """
     work.entries.append(ledger.stray(order, notice, work.now))
     refund = refunds.new(
         order,
         payment_id=notice.payment_id,
-        amount=notice.amount,
+        amount=notice.amount - given_outside,
         currency=notice.currency,
         reason=reason,
         now=work.now,

@@ -373,6 +373,25 @@ async def slim(database: Database, event_ids: Iterable[str]) -> dict[str, Docume
     return {event["_id"]: event for event in await found.to_list(len(ids))}
 
 
+async def briefly(
+    database: Database, organiser_id: str, *, after: Document | None, limit: int
+) -> list[Document]:
+    """An organiser's events by their start, from after that one on: what is said of each in books.
+
+    Without rows, texts and sections, which may be megabytes.
+    """
+    filter_: Document = {"organiserId": organiser_id, "status": {"$ne": "creating"}}
+    if after is not None:
+        filter_["startsAt"] = {"$gte": after["startsAt"]}
+        filter_["$or"] = [
+            {"startsAt": {"$gt": after["startsAt"]}},
+            {"_id": {"$gt": after["_id"]}},
+        ]
+    fields = ("name", "venueName", "status", "startsAt", "currency", "fees")
+    found = database.events.find(filter_, dict.fromkeys(fields, 1))
+    return await found.sort([("startsAt", 1), ("_id", 1)]).limit(limit).to_list(limit)
+
+
 class Recent:
     """Slim events as they were at most RECENT_SECONDS ago.
 

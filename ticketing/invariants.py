@@ -12,7 +12,7 @@ from typing import Any
 
 from bson.timestamp import Timestamp
 
-from ticketing import clock, dashboards, holds, ledger, mongo, seats
+from ticketing import books, clock, dashboards, holds, mongo, seats
 from ticketing.mongo import Database, Document
 
 FINDINGS_PER_EVENT_MAX = 20
@@ -95,42 +95,9 @@ async def check_event(database: Database, event: Document, moment: Timestamp) ->
         ],
         moment,
     )
-    mine = {"$match": {"eventId": event["_id"]}}
-    fields: Document = {
-        "status": 1,
-        "total": 1,
-        "currency": 1,
-        "payment": 1,
-        "refunds": 1,
-        "confirmedAt": 1,
-    }
-    all_orders = await mongo.aggregate_at(database, "orders", [mine, {"$project": fields}], moment)
-    payments = await mongo.aggregate_at(
-        database,
-        "payments",
-        [
-            {"$match": {"orderId": {"$in": [order["_id"] for order in all_orders]}}},
-            {"$project": {"status": 1, "amount": 1, "currency": 1}},
-        ],
-        moment,
-    )
-    refunds = await mongo.aggregate_at(database, "refunds", [mine], moment)
-    sums = await mongo.aggregate_at(database, "ledger", ledger.summed(event["_id"]), moment)
-    unbalanced = await mongo.aggregate_at(
-        database, "ledger", ledger.unbalanced(event["_id"]), moment
-    )
-    at_sandbox = await mongo.aggregate_at(
-        database,
-        "sandbox_payments",
-        [{"$match": {"_id": {"$in": [payment["_id"] for payment in payments]}}}],
-        moment,
-    )
     found = [
         *_seat_findings(kept),
-        *_money_findings(all_orders, payments, refunds),
-        *(Finding("a ledger entry sums to zero", entry["_id"]) for entry in unbalanced),
-        *_ledger_findings(ledger.by_cause(sums), all_orders, payments, refunds, event["_id"]),
-        *_provider_findings(at_sandbox, payments, refunds),
+        *await _purchase_findings(database, event["_id"], moment),
         *_sale_findings(kept, confirmed),
         *_order_findings(confirmed),
         *_limit_findings(kept, event["maxSeatsPerFan"]),
@@ -210,6 +177,23 @@ def _order_findings(confirmed: list[Document]) -> Iterator[Finding]:
             yield Finding("a ticket is valid while its seat is sold", order["_id"])
 
 
+async def _purchase_findings(database: Database, event_id: str, moment: Timestamp) -> list[Finding]:
+    """Breaks of the rules about money, found in some of the event's orders at a time."""
+    found: list[Finding] = []
+    expected: books.Flows = Counter()
+    refund_count = 0
+    async for some in books.purchases(database, event_id, moment):
+        found += _money_findings(some.orders, some.payments, some.refunds)
+        found += [Finding(*broken) for broken in books.provider_differences(some)]
+        del found[FINDINGS_PER_EVENT_MAX:]
+        expected.update(books.by_documents(some))
+        refund_count += len(some.refunds)
+    if refund_count != await books.refund_count(database, event_id, moment):
+        found.insert(0, Finding("a refund is of a payment of its event", event_id))
+    differences = await books.ledger_differences(database, event_id, expected, moment)
+    return [Finding(*broken) for broken in differences] + found
+
+
 def _money_findings(
     all_orders: list[Document], payments: list[Document], refunds: list[Document]
 ) -> Iterator[Finding]:
@@ -219,16 +203,17 @@ def _money_findings(
         for order in all_orders
         for refund in order["refunds"]
     }
+    known = {payment["_id"]: payment for payment in payments}
     for refund in refunds:
-        # A stray charge goes back as it came and is no part of what was asked for.
-        if refund.get("kind") != "stray":
+        # A stray charge goes back as it came and is no part of what was asked for; nor is anything
+        # in another currency.
+        payment = known.get(refund["paymentId"], refund)
+        if refund.get("kind") != "stray" and refund["currency"] == payment["currency"]:
             given[refund["paymentId"]] += refund["amount"]
         if shown.get((refund["orderId"], refund["_id"])) != refund["status"]:
             yield Finding("an order shows its refunds as they are", refund["_id"])
-    known = {payment["_id"]: payment for payment in payments}
     for payment_id, amount in given.items():
-        payment = known.get(payment_id)
-        if payment is None or amount > payment["amount"]:
+        if payment_id not in known or amount > known[payment_id]["amount"]:
             yield Finding("no more goes back than was paid", f"{payment_id}: {amount}")
     for order in all_orders:
         payment = order.get("payment") or {}
@@ -242,96 +227,6 @@ def _money_findings(
             and given[payment["paymentId"]] < order["total"]
         ):
             yield Finding("what was paid for an order that is over goes back", order["_id"])
-
-
-# Amounts by currency and what became of the money.
-_Flows = Counter[tuple[str, str]]
-
-
-def _ledger_findings(
-    sums: ledger.Sums,
-    all_orders: list[Document],
-    payments: list[Document],
-    refunds: list[Document],
-    event_id: str,
-) -> Iterator[Finding]:
-    """Whether the ledger says what orders, payments and refunds say."""
-    entered = _entered(sums)
-    expected = _of_orders(all_orders, refunds)
-    expected.update(_of_payments(payments, refunds))
-    for key in sorted(entered.keys() | expected.keys()):
-        if entered[key] != expected[key]:
-            yield Finding(
-                "the ledger says what orders, payments and refunds say",
-                f"{event_id}: {' '.join(key)} {entered[key]}, by the documents {expected[key]}",
-            )
-
-
-def _entered(sums: ledger.Sums) -> _Flows:
-    flows: _Flows = Counter()
-    for (currency, cause, account), amount in sums.items():
-        match cause, account:
-            case "sale", "provider":
-                flows[currency, "sold"] += amount
-                flows[currency, "came in"] += amount
-            case "stray", "provider":
-                flows[currency, "came in"] += amount
-            case _, "provider":
-                flows[currency, "went out"] -= amount
-            case "refund", "fans":
-                flows[currency, "refunded"] -= amount
-    return flows
-
-
-def _of_orders(all_orders: list[Document], refunds: list[Document]) -> _Flows:
-    flows: _Flows = Counter()
-    confirmed = {order["_id"] for order in all_orders if "confirmedAt" in order}
-    for order in all_orders:
-        if order["_id"] in confirmed:
-            flows[order["currency"], "sold"] += order["total"]
-    for refund in refunds:
-        # What came for an order that was never confirmed goes back, but was no sale.
-        of_sale = refund["orderId"] in confirmed and refund.get("kind") == "order"
-        if of_sale or refund.get("kind") == "lines":
-            flows[refund["currency"], "refunded"] += refund["amount"]
-    return flows
-
-
-def _of_payments(payments: list[Document], refunds: list[Document]) -> _Flows:
-    flows: _Flows = Counter()
-    for payment in payments:
-        if payment["status"] == "succeeded":
-            flows[payment["currency"], "came in"] += payment["amount"]
-    for refund in refunds:
-        # A stray charge is no payment of ours; all there is of it is that it goes back.
-        if refund.get("kind") == "stray":
-            flows[refund["currency"], "came in"] += refund["amount"]
-        if refund["status"] == "done":
-            flows[refund["currency"], "went out"] += refund["amount"]
-    return flows
-
-
-def _provider_findings(
-    at_sandbox: list[Document], payments: list[Document], refunds: list[Document]
-) -> Iterator[Finding]:
-    """Whether the sandbox's own books say what ours say of the payments that both know."""
-    known = {payment["_id"]: payment for payment in payments}
-    strays = {refund["paymentId"] for refund in refunds if refund.get("kind") == "stray"}
-    asked: Counter[str] = Counter()
-    for refund in refunds:
-        # A round more for each time that the money came back.
-        asked[refund["paymentId"]] += refund["amount"] * (refund.get("round", 0) + 1)
-    for theirs in at_sandbox:
-        ours = known[theirs["_id"]]
-        # One that lied about the amount gave it back, and was paid anew.
-        if (
-            theirs["status"] == ours["status"] == "succeeded"
-            and theirs["amount"] < ours["amount"]
-            and ours["_id"] not in strays
-        ):
-            yield Finding("the provider took what was paid", ours["_id"])
-        if theirs["refunded"] > asked[ours["_id"]]:
-            yield Finding("the provider gave back no more than was asked for", ours["_id"])
 
 
 # --- For a person --------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ Accounts of an event, in one currency:
 - `fans`: what is to go back to fans and has not gone yet (a credit).
 """
 
-from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -24,13 +25,42 @@ from ticketing.mongo import Database, Document
 ACCOUNTS = ("provider", "organiser", "fees", "fans")
 CAUSES = ("sale", "stray", "refund", "paidOut", "bounced", "outside")
 
-
-# One sum for each currency, cause and account there can be.
-SUMS_MAX = len(CURRENCIES) * len(CAUSES) * len(ACCOUNTS)
+# One sum for each currency, cause and account there can be, before a period's start and after.
+SUMS_PER_EVENT_MAX = 2 * len(CURRENCIES) * len(CAUSES) * len(ACCOUNTS)
 UNBALANCED_SHOWN_MAX = 20
 
-# Amounts by currency, cause and account.
-Sums = Counter[tuple[str, str, str]]
+
+@dataclass(frozen=True)
+class Period:
+    """From when on and until before when; None leaves that end open."""
+
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+
+    def matching(self) -> Document:
+        """The filter of entries within it."""
+        bounds = (("$gte", self.starts_at), ("$lt", self.ends_at))
+        at = {name: bound for name, bound in bounds if bound is not None}
+        return {"at": at} if at else {}
+
+
+ALWAYS = Period()
+
+
+@dataclass(frozen=True)
+class Sum:
+    """What the lines on one account come to that entries of one cause have in one currency.
+
+    `is_within` the period that was asked for, or before it.
+    """
+
+    event_id: str
+    currency: str
+    cause: str
+    account: str
+    is_within: bool
+    amount: int
+    count: int
 
 
 class LedgerFault(ValueError):
@@ -107,14 +137,39 @@ def refund(order: Document, made: Document, now: datetime) -> Document:
 def outside(order: Document, made: Document, now: datetime) -> Document:
     """Somebody refunded a payment at the provider's own site.
 
-    Of a sale the organiser bears it; the fee stays. What was no sale was to go back anyway.
+    Of a sale the organiser bears it, as far as the money has not gone back or been promised to the
+    fan before; the fee stays. What is beyond that, or was no sale, was to go back anyway.
     """
-    own = order["payment"] or {"paymentId": None}
-    is_sale = "confirmedAt" in order and made["paymentId"] == own["paymentId"]
     amount, currency = made["amount"], made["currency"]
-    bearer = {"organiser": amount} if is_sale else {"fans": amount}
-    name = f"{made['_id']}:outside"
-    return _entry(name, "outside", order, currency, now, provider=-amount, **bearer)
+    borne = min(amount, left_of_sale(order)) if _is_of_sale(order, made) else 0
+    return _entry(
+        f"{made['_id']}:outside",
+        "outside",
+        order,
+        currency,
+        now,
+        provider=-amount,
+        organiser=borne,
+        fans=amount - borne,
+    )
+
+
+def left_of_sale(order: Document) -> int:
+    """What a sale brought, less all refunds of it whatever became of them since."""
+    left: int = order["total"]
+    left -= sum(refund["amount"] for refund in order["refunds"] if _is_of_sale(order, refund))
+    return max(left, 0)
+
+
+def _is_of_sale(order: Document, made: Document) -> bool:
+    """Whether a refund is of the money that an order was sold for."""
+    own = order["payment"] or {"paymentId": None}
+    return (
+        "confirmedAt" in order
+        and made["paymentId"] == own["paymentId"]
+        and made["currency"] == order["currency"]
+        and made.get("kind") != "stray"
+    )
 
 
 def moved(made: Document, to: str, now: datetime) -> list[Document]:
@@ -135,13 +190,21 @@ def moved(made: Document, to: str, now: datetime) -> list[Document]:
 # --- Reading -------------------------------------------------------------------------------------
 
 
-def summed(event_id: str) -> list[dict[str, Any]]:
-    """The aggregation of what an event's entries come to, by currency, cause and account."""
-    key = {"currency": "$currency", "cause": "$cause", "account": "$lines.account"}
+def summed(event_ids: Sequence[str], period: Period = ALWAYS) -> list[dict[str, Any]]:
+    """The aggregation of what the entries of these events come to, up to the end of a period."""
+    since = period.starts_at
+    key = {
+        "eventId": "$eventId",
+        "currency": "$currency",
+        "cause": "$cause",
+        "account": "$lines.account",
+        "isWithin": {"$literal": True} if since is None else {"$gte": ["$at", since]},
+    }
+    so_far = replace(period, starts_at=None).matching()
     return [
-        {"$match": {"eventId": event_id}},
+        {"$match": {"eventId": {"$in": list(event_ids)}, **so_far}},
         {"$unwind": "$lines"},
-        {"$group": {"_id": key, "amount": {"$sum": "$lines.amount"}}},
+        {"$group": {"_id": key, "amount": {"$sum": "$lines.amount"}, "count": {"$sum": 1}}},
     ]
 
 
@@ -155,29 +218,45 @@ def unbalanced(event_id: str) -> list[dict[str, Any]]:
     ]
 
 
-def by_cause(rows: list[Document]) -> Sums:
+def sums(rows: Sequence[Document]) -> list[Sum]:
     """The rows of `summed`."""
-    sums: Sums = Counter()
-    for row in rows:
-        key = row["_id"]
-        sums[key["currency"], key["cause"], key["account"]] += row["amount"]
-    return sums
+    return [
+        Sum(
+            event_id=row["_id"]["eventId"],
+            currency=row["_id"]["currency"],
+            cause=row["_id"]["cause"],
+            account=row["_id"]["account"],
+            is_within=row["_id"]["isWithin"],
+            amount=row["amount"],
+            count=row["count"],
+        )
+        for row in rows
+    ]
 
 
-async def sums_of(database: Database, event_id: str) -> Sums:
-    """What the event's entries come to, by currency, cause and account."""
-    rows = await mongo.aggregate(database.ledger, summed(event_id), length=SUMS_MAX)
-    return by_cause(rows)
+async def sums_of(
+    database: Database, event_ids: Sequence[str], period: Period = ALWAYS
+) -> list[Sum]:
+    """What the entries of these events come to, up to the end of a period."""
+    if not event_ids:
+        return []
+    length = SUMS_PER_EVENT_MAX * len(event_ids)
+    return sums(await mongo.aggregate(database.ledger, summed(event_ids, period), length=length))
 
 
 async def entries(
-    database: Database, event_id: str, *, after: tuple[datetime, str] | None, limit: int
+    database: Database,
+    event_id: str,
+    *,
+    period: Period = ALWAYS,
+    after: tuple[datetime, str] | None,
+    limit: int,
 ) -> list[Document]:
-    """An event's entries in the order of their time, from after that one on."""
-    filter_: Document = {"eventId": event_id}
+    """An event's entries of a period in the order of their time, from after that one on."""
+    filter_: Document = {"eventId": event_id, **period.matching()}
     if after is not None:
         at, identifier = after
-        filter_["at"] = {"$gte": at}
+        filter_["at"] = {**filter_.get("at", {}), "$gte": at}
         filter_["$or"] = [{"at": {"$gt": at}}, {"_id": {"$gt": identifier}}]
     found = database.ledger.find(filter_).sort([("at", 1), ("_id", 1)]).limit(limit)
     return await found.to_list(limit)

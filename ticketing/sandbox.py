@@ -170,6 +170,7 @@ class Sandbox:
             {
                 "$setOnInsert": {
                     "status": "succeeded",
+                    "isHearsay": True,
                     "amount": payment["amount"] + refund["amount"],
                     "currency": payment["currency"],
                     "refunded": 0,

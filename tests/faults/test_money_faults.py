@@ -16,7 +16,9 @@ from tests.nouns.test_checkout import notice, ordered, sound
 from ticketing import (
     cancellations,
     checkout,
+    events,
     identifiers,
+    ledger,
     orders,
     payments,
     refunds,
@@ -41,6 +43,7 @@ EMPTIED = (
     "sandbox_payments",
     "outbox",
     "dashboards",
+    "ledger",
 )
 FANS = ("fan_a", "fan_b")
 
@@ -138,6 +141,7 @@ async def test_the_money_comes_out_right_whatever_the_provider_does_at_whatever_
         await database[name].delete_many({})
     providers = providers_of(database, provider_seconds_max=0.05)
     sale = await put_on_sale(database)
+    await events.set_fees(database, sale.event_id, 50, 250)
     purchases = Purchases(database, providers, sale)
     for number, fan in enumerate(FANS):
         purchases.placed.append(await ordered(database, sale, fan, 2 * number, 2 * number + 1))
@@ -166,7 +170,8 @@ async def come_to_rest(database: Database, purchases: Purchases) -> None:
 
 
 async def is_settled(database: Database, placed: Document) -> None:
-    """What the provider has kept of an order's payments is what the order is worth."""
+    """What the provider has kept of an order's payments is what the order is worth, and the ledger
+    has just that: the fees of the seats that are left, and the rest for the organiser."""
     order = await database.orders.find_one({"_id": placed["_id"]})
     assert order is not None
     worth = 0
@@ -180,3 +185,11 @@ async def is_settled(database: Database, placed: Document) -> None:
             kept += known["amount"] - known["refunded"]
     assert kept == worth, order
     assert {refund["status"] for refund in order["refunds"]} <= {"done"}, order
+    entered = dict.fromkeys(ledger.ACCOUNTS, 0)
+    async for entry in database.ledger.find({"orderId": order["_id"]}):
+        for line in entry["lines"]:
+            entered[line["account"]] += line["amount"]
+    refunded = {line["seatId"] for line in order.get("refundedLines", [])}
+    rest = [seat for seat in order["seats"] if worth and seat["seatId"] not in refunded]
+    fee = sum(seat["fee"] for seat in rest)
+    assert entered == {"provider": worth, "organiser": fee - worth, "fees": -fee, "fans": 0}, order

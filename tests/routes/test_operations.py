@@ -248,6 +248,8 @@ async def test_the_description_has_every_route_of_the_contract(description: Json
         "GET /v1/events/{eventId}/statement.csv",
         "GET /v1/events/{eventId}/statement.pdf",
         "GET /v1/statements",
+        "GET /v1/statements.csv",
+        "GET /v1/statements.pdf",
         "PUT /v1/admin/events/{eventId}/fees",
         "POST /v1/webhooks",
         "GET /v1/webhooks",

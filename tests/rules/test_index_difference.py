@@ -11,7 +11,7 @@ from indexes import actual
 from indexes.actual import ActualCollection, definition_of, options_of, stored_definition
 from indexes.declared import Index
 from indexes.difference import Difference, Kind, differences, index_differences
-from indexes.validators import VALIDATORS
+from indexes.validators import CONDITIONS, VALIDATORS
 from indexes.verification import plan_fault
 from indexes.widening import accepts_all_of
 
@@ -137,6 +137,24 @@ def test_a_validator_is_compared_by_what_it_accepts(
 ) -> None:
     found = differences({"notes": actual_collection}, [], {"notes": {"required": ["a"]}})
     assert kinds(found) == expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        (CONDITIONS["ledger"], []),
+        (None, [Kind.TIGHTER_VALIDATOR]),
+        ({"$eq": [1, 1]}, [Kind.TIGHTER_VALIDATOR]),
+    ],
+)
+def test_a_condition_that_is_missing_or_another_one_counts_as_tightening(
+    condition: Any, expected: list[Kind]
+) -> None:
+    validator = {"$jsonSchema": VALIDATORS["ledger"], "$expr": condition}
+    if condition is None:
+        del validator["$expr"]
+    actual = {"ledger": ActualCollection(validator=validator)}
+    assert kinds(differences(actual, [], {"ledger": VALIDATORS["ledger"]})) == expected
 
 
 WIDER: list[tuple[dict[str, Any], dict[str, Any]]] = [

@@ -146,6 +146,23 @@ def confirmed_order(number: int = 0, **changes: Any) -> Document:
     return order(number, **confirmed) | changes
 
 
+def ledger_entry(**changes: Any) -> Document:
+    """The entry of a sale."""
+    return {
+        "_id": "pay_0:sale",
+        "cause": "sale",
+        "eventId": EVENT_ID,
+        "orderId": ORDER_ID,
+        "currency": "EUR",
+        "at": NOW,
+        "lines": [
+            {"account": "provider", "amount": 9500},
+            {"account": "organiser", "amount": -9212},
+            {"account": "fees", "amount": -288},
+        ],
+    } | changes
+
+
 def without(document: Document, *names: str) -> Document:
     """The document without some of its fields."""
     return {name: value for name, value in document.items() if name not in names}

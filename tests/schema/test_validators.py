@@ -29,6 +29,7 @@ ACCEPTED: list[tuple[str, Document]] = [
     ("orders", documents.order(total=0, payment=None)),
     ("orders", documents.order(status="expired", placementKey="key")),
     ("orders", documents.confirmed_order()),
+    ("ledger", documents.ledger_entry()),
 ]
 
 REFUSED: list[tuple[str, str, Document]] = [
@@ -84,6 +85,30 @@ REFUSED: list[tuple[str, str, Document]] = [
         "orders",
         without(documents.confirmed_order(), "confirmedAt"),
     ),
+    (
+        "a ledger entry that does not sum to zero",
+        "ledger",
+        documents.ledger_entry(
+            lines=[
+                {"account": "provider", "amount": 9500},
+                {"account": "organiser", "amount": -9499},
+            ]
+        ),
+    ),
+    (
+        "a ledger entry on an unknown account",
+        "ledger",
+        documents.ledger_entry(
+            lines=[{"account": "provider", "amount": 1}, {"account": "others", "amount": -1}]
+        ),
+    ),
+    (
+        "a ledger entry with a broken amount",
+        "ledger",
+        documents.ledger_entry(
+            lines=[{"account": "provider", "amount": 0.5}, {"account": "fans", "amount": -0.5}]
+        ),
+    ),
 ]
 
 
@@ -129,6 +154,13 @@ def test_an_update_is_checked_like_an_insert(empty: Database, change: dict[str, 
         empty.seats.update_one({}, change)
     assert refusal.value.code == DOCUMENT_VALIDATION_FAILURE
     assert empty.seats.find_one() == documents.seat()
+
+
+def test_a_line_of_the_ledger_can_not_be_changed_alone(empty: Database) -> None:
+    empty.ledger.insert_one(documents.ledger_entry())
+    with pytest.raises(WriteError) as refusal:
+        empty.ledger.update_one({}, {"$inc": {"lines.0.amount": 1}})
+    assert refusal.value.code == DOCUMENT_VALIDATION_FAILURE
 
 
 @pytest.mark.parametrize("collection", VALIDATORS)

@@ -9,6 +9,7 @@ import msgspec
 from ticketing.accounts import Caller
 from ticketing.clock import rfc3339
 from ticketing.holds import Hold as DomainHold
+from ticketing.ledger import ALWAYS, Period
 from ticketing.mongo import Document
 from ticketing.pages import Page as DomainPage
 from ticketing.statements import Totals
@@ -834,14 +835,28 @@ class FeeTerms(Answer, frozen=True):
     basis_points: int
 
 
+class StatementCounts(Answer, frozen=True):
+    """How many orders were sold and how many refunds were made of them."""
+
+    sales: int
+    refunds: int
+
+
 class Statement(Answer, frozen=True):
-    """What an event has earned: gross - refunds - fees = net."""
+    """What an event has earned: gross - refunds - fees = net.
+
+    From `periodStartsAt` on and before `periodEndsAt`, where they are not null; what lies at the
+    provider and what is owed to fans as it was at the end.
+    """
 
     event_id: str
     name: str
     status: Literal["draft", "published", "cancelled", "ended"]
     starts_at: Instant
+    period_starts_at: Instant | None
+    period_ends_at: Instant | None
     terms: FeeTerms
+    counts: StatementCounts
     gross: Money
     refunds: Money
     fees: Money
@@ -857,7 +872,7 @@ class StatementPage(Answer, frozen=True):
     next_cursor: str | None
 
 
-def statement(document: Document, earned: Totals) -> Statement:
+def statement(document: Document, earned: Totals, period: Period = ALWAYS) -> Statement:
     """An event's statement."""
     currency = document["currency"]
     terms = document.get("fees", {"perSeat": 0, "basisPoints": 0})
@@ -866,7 +881,10 @@ def statement(document: Document, earned: Totals) -> Statement:
         name=document["name"],
         status=document["status"],
         starts_at=rfc3339(document["startsAt"]),
+        period_starts_at=_instant_or_null(period.starts_at),
+        period_ends_at=_instant_or_null(period.ends_at),
         terms=FeeTerms(Money(terms["perSeat"], currency), terms["basisPoints"]),
+        counts=StatementCounts(earned.sale_count, earned.refund_count),
         gross=Money(earned.gross, currency),
         refunds=Money(earned.refunds, currency),
         fees=Money(earned.fees, currency),
@@ -876,7 +894,14 @@ def statement(document: Document, earned: Totals) -> Statement:
     )
 
 
-def statement_page(page: DomainPage, earned: Sequence[Totals]) -> StatementPage:
+def _instant_or_null(instant: datetime | None) -> Instant | None:
+    return None if instant is None else rfc3339(instant)
+
+
+def statement_page(
+    page: DomainPage, earned: Sequence[Totals], period: Period = ALWAYS
+) -> StatementPage:
     """A page of events with what each has earned."""
     pairs = zip(page.items, earned, strict=True)
-    return StatementPage([statement(item, each) for item, each in pairs], page.next_cursor)
+    items = [statement(item, each, period) for item, each in pairs]
+    return StatementPage(items, page.next_cursor)

@@ -1,6 +1,6 @@
 """What an organiser does: make events, put them on sale, watch the sale, be told of it."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from litestar import Request, Response, delete, get, post
@@ -22,6 +22,7 @@ from ticketing import (
     tickets,
     webhooks,
 )
+from ticketing.accounts import Caller
 from ticketing.api import answers, auth, bodies, downloads, problems
 from ticketing.api.parameters import (
     PAGE_SIZE,
@@ -32,13 +33,25 @@ from ticketing.api.parameters import (
     OrderId,
     RefundId,
     WebhookId,
+    instant,
 )
 from ticketing.api.replies import Reply
 from ticketing.api.routing import Router
 from ticketing.api.services import services_of
-from ticketing.errors import IdempotencyInProgress, IdempotencyKeyReused, NotFound
+from ticketing.errors import IdempotencyInProgress, IdempotencyKeyReused, Invalid, NotFound
+from ticketing.ledger import Period
 
 RefundStatus = Literal["created", "sent", "done", "failed"]
+Since: TypeAlias = Annotated[
+    str | None, QueryParameter(name="from", description="What was entered then or later.")
+]
+Until: TypeAlias = Annotated[
+    str | None, QueryParameter(name="to", description="What was entered before then.")
+]
+Organiser: TypeAlias = Annotated[
+    str | None,
+    QueryParameter(name="organiserId", description="Whose events; only an admin names another."),
+]
 
 
 @post(
@@ -214,11 +227,14 @@ async def get_sales(request: Request[Any, Any, Any], event_id: EventId) -> answe
     summary="What an event has earned",
     responses=problems.documented(NotFound),
 )
-async def get_statement(request: Request[Any, Any, Any], event_id: EventId) -> answers.Statement:
+async def get_statement(
+    request: Request[Any, Any, Any], event_id: EventId, since: Since = None, until: Until = None
+) -> answers.Statement:
     """By the ledger, now: gross sales, less refunds and fees, are the net."""
+    period = _period(since, until)
     database = services_of(request).database
     event = await events.owned(database, event_id, request.user)
-    return answers.statement(event, await statements.totals(database, event))
+    return answers.statement(event, await statements.totals(database, event, period), period)
 
 
 @get(
@@ -227,13 +243,15 @@ async def get_statement(request: Request[Any, Any, Any], event_id: EventId) -> a
     media_type=downloads.CSV,
     responses=problems.documented(NotFound),
 )
-async def get_statement_lines(request: Request[Any, Any, Any], event_id: EventId) -> Stream:
+async def get_statement_lines(
+    request: Request[Any, Any, Any], event_id: EventId, since: Since = None, until: Until = None
+) -> Stream:
     """Every ledger entry that earned or cost something, for a spreadsheet."""
+    period = _period(since, until)
     database = services_of(request).database
     event = await events.owned(database, event_id, request.user)
-    return downloads.streamed(
-        statements.as_csv(database, event), downloads.CSV, f"{event['name']} statement.csv"
-    )
+    lines = statements.as_csv(database, statements.one_page(event), period)
+    return downloads.streamed(lines, downloads.CSV, f"{event['name']} statement.csv")
 
 
 @get(
@@ -243,26 +261,100 @@ async def get_statement_lines(request: Request[Any, Any, Any], event_id: EventId
     responses=problems.documented(NotFound),
 )
 async def get_statement_to_print(
-    request: Request[Any, Any, Any], event_id: EventId
+    request: Request[Any, Any, Any], event_id: EventId, since: Since = None, until: Until = None
 ) -> Response[bytes]:
     """The same amounts as a page."""
+    period = _period(since, until)
     services = services_of(request)
     event = await events.owned(services.database, event_id, request.user)
-    earned = await statements.totals(services.database, event)
-    page = await services.printer.pdf(statements.sheet(event, earned, clock.now()))
+    earned = await statements.totals(services.database, event, period)
+    page = await services.printer.pdf(statements.sheet(event, earned, period, clock.now()))
     return downloads.attached(page, downloads.PDF, f"{event['name']} statement.pdf")
 
 
-@get("/statements", summary="What the caller's events have earned")
+@get(
+    "/statements",
+    summary="What the caller's events have earned",
+    responses=problems.documented(NotFound),
+)
 async def list_statements(
-    request: Request[Any, Any, Any], limit: Limit = PAGE_SIZE, cursor: Cursor = None
+    request: Request[Any, Any, Any],
+    since: Since = None,
+    until: Until = None,
+    organiser_id: Organiser = None,
+    limit: Limit = PAGE_SIZE,
+    cursor: Cursor = None,
 ) -> answers.StatementPage:
     """One for each of the caller's own events, by their start."""
+    period = _period(since, until)
     database = services_of(request).database
     page = await events.listing(
-        database, organiser_id=request.user.subject, status=None, limit=limit, cursor=cursor
+        database,
+        organiser_id=_organiser(request.user, organiser_id),
+        status=None,
+        limit=limit,
+        cursor=cursor,
     )
-    return answers.statement_page(page, await statements.totals_of(database, page.items))
+    earned = await statements.totals_of(database, page.items, period)
+    return answers.statement_page(page, earned, period)
+
+
+@get(
+    "/statements.csv",
+    summary="What the caller's events have earned, line by line",
+    media_type=downloads.CSV,
+    responses=problems.documented(NotFound),
+)
+async def get_all_statement_lines(
+    request: Request[Any, Any, Any],
+    since: Since = None,
+    until: Until = None,
+    organiser_id: Organiser = None,
+) -> Stream:
+    """Every ledger entry of the caller's own events that earned or cost something."""
+    period = _period(since, until)
+    database = services_of(request).database
+    shows = statements.pages_of(database, _organiser(request.user, organiser_id))
+    lines = statements.as_csv(database, shows, period)
+    return downloads.streamed(lines, downloads.CSV, "statement.csv")
+
+
+@get(
+    "/statements.pdf",
+    summary="What the caller's events have earned, to print",
+    media_type=downloads.PDF,
+    responses=problems.documented(NotFound),
+)
+async def get_all_statements_to_print(
+    request: Request[Any, Any, Any],
+    since: Since = None,
+    until: Until = None,
+    organiser_id: Organiser = None,
+) -> Response[bytes]:
+    """The caller's own events that have entries, and the totals of each currency."""
+    period = _period(since, until)
+    services = services_of(request)
+    organiser = _organiser(request.user, organiser_id)
+    sheet = await statements.sheet_of(services.database, organiser, period, clock.now())
+    page = await services.printer.pdf(sheet)
+    return downloads.attached(page, downloads.PDF, "statement.pdf")
+
+
+def _period(since: str | None, until: str | None) -> Period:
+    """The period that is asked for. Raises Invalid."""
+    period = Period(instant(since, "from"), instant(until, "to"))
+    if period.starts_at and period.ends_at and period.ends_at <= period.starts_at:
+        raise Invalid([("to", "must be after from")])
+    return period
+
+
+def _organiser(caller: Caller, named: str | None) -> str:
+    """Whose statements are asked for: the caller's own, or by an admin another's."""
+    if named in (None, caller.subject):
+        return caller.subject
+    if caller.role != "admin":
+        raise NotFound("There is no such organiser.")
+    return str(named)
 
 
 @get(
@@ -405,6 +497,8 @@ router = Router(
         get_statement_lines,
         get_statement_to_print,
         list_statements,
+        get_all_statement_lines,
+        get_all_statements_to_print,
         list_void_tickets,
         register_webhook,
         list_webhooks,

@@ -62,14 +62,21 @@ class Sheets(msgspec.Struct, frozen=True, tag=True):
     made_at: int
 
 
-class Statement(msgspec.Struct, frozen=True, tag=True):
-    """A page of amounts by name. `made` is text, `made_at` the same as Unix time."""
+class StatementPart(msgspec.Struct, frozen=True):
+    """Amounts by name, of one event. Event and venue are text that people wrote."""
 
-    title: str
     event: str
     venue: str
-    made: str
     rows: list[tuple[str, str]]
+
+
+class Statement(msgspec.Struct, frozen=True, tag=True):
+    """A document of amounts. `period` and `made` are text, `made_at` the same as Unix time."""
+
+    title: str
+    made: str
+    period: str
+    parts: list[StatementPart]
     made_at: int
 
 

@@ -128,10 +128,17 @@ def _page(ticket: Ticket, missing: frozenset[str]) -> dict[str, Any]:
 
 def _statement(statement: Statement, missing: frozenset[str]) -> dict[str, Any]:
     return {
-        "event": _text(statement.event, missing),
-        "venue": _text(statement.venue, missing),
         "made": statement.made,
-        "rows": statement.rows,
+        "period": statement.period,
+        "parts": [
+            {
+                "event": _text(part.event, missing),
+                "venue": _text(part.venue, missing),
+                "rows": part.rows,
+            }
+            for part in statement.parts
+        ],
+        "replaced": bool(missing),
     }
 
 
