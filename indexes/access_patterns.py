@@ -289,6 +289,12 @@ ORDERS = (
         1,
     ),
     AccessPattern(
+        "the orders of several holds",
+        "orders",
+        {"holdId": {"$in": [HOLD, f"{HOLD}2"]}},
+        declared.ORDERS_BY_HOLD,
+    ),
+    AccessPattern(
         "the order of a hold that waits for payment",
         "orders",
         {"holdId": HOLD, "status": "pendingPayment"},

@@ -127,7 +127,10 @@ async def place(
     the events and `remembered` the holds.
     """
     outcomes: dict[int, Document | Refusal] = {}
-    held = await _held_seats(database, requests, remembered)
+    held, read = await _held_seats(database, requests, remembered)
+    # A hold that this process does not remember may have been ordered here before. To find that out
+    # by inserting would make the whole group's transaction run once more.
+    made = await _made_of(database, [hold_id for hold_id in read if hold_id in held])
     event_ids = {mine[0]["eventId"] for mine in held.values()}
     shows = await (recent.slim(event_ids) if recent else events.slim(database, event_ids))
     fresh: dict[int, Document] = {}
@@ -135,7 +138,7 @@ async def place(
         try:
             event_id = holds.event_of(request.hold_id, request.fan_id)
             mine = held.get(request.hold_id, [])
-            if not mine or any(s["status"] != "held" or s["heldUntil"] <= now for s in mine):
+            if not _stands(mine, now) or (request.hold_id, mine[0]["heldUntil"]) in made:
                 outcomes[index] = await _existing(database, request)
                 continue
             show = shows[event_id]
@@ -166,8 +169,8 @@ async def _held_seats(
     database: Database,
     requests: Iterable[OrderRequest],
     remembered: holds.Remembered | None,
-) -> dict[str, list[Document]]:
-    """The seats of each of the holds, as they are or as they were when the hold was made."""
+) -> tuple[dict[str, list[Document]], list[str]]:
+    """The seats of each hold, as they are or as they were when it was made; which were read."""
     grouped: dict[str, list[Document]] = {}
     to_read: list[str] = []
     for hold_id in dict.fromkeys(request.hold_id for request in requests):
@@ -178,7 +181,20 @@ async def _held_seats(
     if to_read:
         for seat in await holds.seats_of(database, to_read):
             grouped.setdefault(seat["holdId"], []).append(seat)
-    return grouped
+    return grouped, to_read
+
+
+def _stands(mine: list[Document], now: datetime) -> bool:
+    return bool(mine) and all(s["status"] == "held" and s["heldUntil"] > now for s in mine)
+
+
+async def _made_of(database: Database, hold_ids: list[str]) -> set[tuple[str, datetime]]:
+    """The orders there are of these holds, each by its hold and the hold's end."""
+    if not hold_ids:
+        return set()
+    found = database.orders.find({"holdId": {"$in": hold_ids}}, {"holdId": 1, "expiresAt": 1})
+    made = await found.to_list(len(hold_ids) * ORDERS_PER_HOLD_READ_MAX)
+    return {(order["holdId"], order["expiresAt"]) for order in made}
 
 
 async def _standing(database: Database, orders: Iterable[Document]) -> set[str]:

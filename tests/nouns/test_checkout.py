@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from pymongo.errors import OperationFailure, PyMongoError
 
-from tests.conftest import NOW, Sale, providers_of, put_on_sale
+from tests.conftest import NOW, Sale, asked_of_the_server, providers_of, put_on_sale
 from ticketing import (
     checkout,
     events,
@@ -463,6 +463,18 @@ async def test_one_hold_in_a_group_that_was_ordered_before_fails_no_neighbour(
     assert await database.orders.count_documents({}) == 4
     assert await database.payments.count_documents({}) == 4
     assert await database.outbox.count_documents({"kind": "order.placed"}) == 4
+
+
+async def test_an_order_asked_for_again_costs_its_neighbours_nothing(database: Database) -> None:
+    sale = await put_on_sale(database)
+    made = [await hold_seats(database, sale, f"fan_{n}", n) for n in range(3)]
+    wishes = [OrderRequest(f"fan_{n}", hold.hold_id) for n, hold in enumerate(made)]
+    await checkout.place_orders(database, wishes[:1], now=NOW)
+    async with asked_of_the_server(database, "orders") as asked:
+        placed = await checkout.place_orders(database, wishes, now=NOW)
+    assert [one["fanId"] for one in placed] == ["fan_0", "fan_1", "fan_2"]
+    # The one of before was found, and not run into.
+    assert sum(entry["op"] == "insert" for entry in asked) == 1
 
 
 @pytest.mark.parametrize("opened", [True, False])
