@@ -293,7 +293,12 @@ JOB = _object(
         "leaseUntil": INSTANT,
         "fence": COUNT,
     },
-    {"finishedAt": INSTANT, "place": _object({"at": INSTANT, "id": TEXT}), "fruitless": COUNT},
+    {
+        "finishedAt": INSTANT,
+        "place": _object({"at": INSTANT, "id": TEXT}),
+        "fruitless": COUNT,
+        "cancelledBefore": COUNT,
+    },
 )
 SANDBOX_SWITCHES = _object(
     {"_id": _one_of("switches"), "down": {"bsonType": "bool"}, "copies": AT_LEAST_ONE}

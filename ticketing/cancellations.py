@@ -19,9 +19,10 @@ from ticketing.errors import NotFound
 from ticketing.mongo import Database, Document, Session
 
 ORDERS_PER_BATCH = 50
-BATCHES_PER_RUN_MAX = 10
 FRUITLESS_PASSES_MAX = 10
-LEASE = timedelta(seconds=30)
+# For one batch. A little longer than one order may take at worst, so that nobody who lives is taken
+# over at each hiccup, and short, so that the job of a dead worker goes on within seconds.
+LEASE = timedelta(seconds=10)
 # Orders may still be placed for a moment after the event was called off, since some processes know
 # events as they were half a second ago: the job looks once more after this time.
 SETTLES_AFTER = timedelta(seconds=5)
@@ -92,9 +93,9 @@ class _TakenOver(Exception):
 async def run_due(
     database: Database, now: datetime, *, stopping: Callable[[], bool] = lambda: False
 ) -> int:
-    """Work at one job whose turn it is; returns how many orders were cancelled.
+    """Cancel the next batch of one job whose turn it is; returns how many orders were cancelled.
 
-    Ends between two batches when it is told to stop; whoever comes next goes on.
+    Ends before the next order when it is told to stop; whoever comes next goes on.
     """
     job = await database.jobs.find_one_and_update(
         {"status": "running", "leaseUntil": {"$lte": now}},
@@ -104,23 +105,21 @@ async def run_due(
     )
     if job is None:
         return 0
-    cancelled = 0
     try:
-        for _ in range(BATCHES_PER_RUN_MAX):
-            if stopping():
-                break
-            found, done = await _batch(database, job, now)
-            cancelled += done
-            if found < ORDERS_PER_BATCH:
-                await _pass_is_over(database, job, now, found=found, cancelled=cancelled)
-                return cancelled
-        await _release(database, job, now)
+        found, cancelled = await _batch(database, job, now, stopping)
+        if found < ORDERS_PER_BATCH and not stopping():
+            await _pass_is_over(database, job, now, found=found, cancelled=cancelled)
+        else:
+            await _update(database, job, {"$set": {"leaseUntil": now}})
     except _TakenOver:
         log.info("Job %s was taken over", job["_id"])
+        return 0
     return cancelled
 
 
-async def _batch(database: Database, job: Document, now: datetime) -> tuple[int, int]:
+async def _batch(
+    database: Database, job: Document, now: datetime, stopping: Callable[[], bool]
+) -> tuple[int, int]:
     """Cancel the next orders; how many were found, and how many of them were cancelled.
 
     Goes through the event's orders from the newest on, by a place that is kept in the job.
@@ -137,6 +136,8 @@ async def _batch(database: Database, job: Document, now: datetime) -> tuple[int,
     )
     cancelled = 0
     for order in orders:
+        if stopping():
+            return len(orders), cancelled
         try:
             cancelled += await _cancel(database, job, order["_id"], now)
         except _TakenOver:
@@ -149,7 +150,7 @@ async def _batch(database: Database, job: Document, now: datetime) -> tuple[int,
             await _record_failure(database, job, order["_id"], type(error).__name__)
     if orders:
         job["place"] = {"at": orders[-1]["createdAt"], "id": orders[-1]["_id"]}
-        await _update(database, job, {"$set": {"place": job["place"], "leaseUntil": now + LEASE}})
+        await _update(database, job, {"$set": {"place": job["place"]}})
     return len(orders), cancelled
 
 
@@ -193,13 +194,18 @@ async def _record_failure(database: Database, job: Document, order_id: str, prob
 async def _pass_is_over(
     database: Database, job: Document, now: datetime, *, found: int, cancelled: int
 ) -> None:
-    """All orders were gone through: done if none was left, else once more."""
+    """All orders were gone through: done if none was left, else once more.
+
+    `cancelled` is what the last batch did; the job tells of those before it.
+    """
     is_clean = found == 0 and "place" not in job
     if is_clean and now - job["createdAt"] >= SETTLES_AFTER:
         await _end(database, job, "done", now)
         log.info("Event %s is cancelled with all its orders", job["eventId"])
         return
-    fruitless = job.get("fruitless", 0) + 1 if found and not cancelled else 0
+    total = job["cancelled"] + cancelled
+    in_vain = not is_clean and total == job.get("cancelledBefore", 0)
+    fruitless = job.get("fruitless", 0) + 1 if in_vain else 0
     if fruitless >= FRUITLESS_PASSES_MAX:
         await _end(database, job, "stuck", now)
         log.error("Event %s has orders that can't be cancelled", job["eventId"])
@@ -207,14 +213,10 @@ async def _pass_is_over(
     again = max(now, job["createdAt"] + SETTLES_AFTER)
     if fruitless:
         again = max(again, now + back_off.pause(fruitless))
-    changes = {"leaseUntil": again, "fruitless": fruitless}
+    changes = {"leaseUntil": again, "fruitless": fruitless, "cancelledBefore": total}
     await _update(database, job, {"$set": changes, "$unset": {"place": ""}})
 
 
 async def _end(database: Database, job: Document, status: str, now: datetime) -> None:
     ended: Document = {"status": status, "finishedAt": now}
     await _update(database, job, {"$set": ended, "$unset": {"place": ""}})
-
-
-async def _release(database: Database, job: Document, now: datetime) -> None:
-    await _update(database, job, {"$set": {"leaseUntil": now}})

@@ -19,7 +19,8 @@ from ticketing.events import Move
 from ticketing.mongo import Database, Document, Session
 
 ORDERS_PER_BATCH = 50
-LEASE = timedelta(seconds=30)
+# Short, so that the orders left by a dead worker follow within seconds. Two at once do no harm.
+LEASE = timedelta(seconds=10)
 # Orders may still be placed for a moment with the event as it was, since some processes know events
 # as they were half a second ago: the orders are gone through once more after this time.
 SETTLES_AFTER = timedelta(seconds=5)
