@@ -501,7 +501,24 @@ OTHERS = (
     AccessPattern("a fan's profile", "fans", {"_id": FAN}),
     AccessPattern("the counters of an event", "dashboards", {"_id": EVENT}),
     AccessPattern("the place in the change stream", "resume_tokens", {"_id": "changes"}),
-    AccessPattern("who holds a lease", "leases", {"_id": "release"}),
+    AccessPattern("the heartbeat of the change stream", "heartbeats", {"_id": "changes"}),
+    AccessPattern(
+        "changes that could not be counted",
+        "changes_set_aside",
+        {"open": True},
+        declared.CHANGES_SET_ASIDE,
+    ),
+    # The shape in which the server itself looks for what to remove.
+    AccessPattern(
+        "changes set aside past their keeping",
+        "changes_set_aside",
+        {"setAsideAt": {"$lte": NOW}},
+        declared.CHANGES_SET_ASIDE_BY_AGE,
+    ),
+    AccessPattern(
+        "a job whose lease is over", "leases", {"_id": "changes", "until": {"$lte": NOW}}
+    ),
+    AccessPattern("a lease of one's own", "leases", {"_id": "changes", "fence": 1}),
     AccessPattern("a message by its id", "outbox", {"_id": MESSAGE}),
     AccessPattern(
         "messages to spread",

@@ -142,6 +142,18 @@ NOTICES_UNKNOWN = Index(
     "notices of unknown payments",
     only_where={"outcome": "unknown"},
 )
+CHANGES_SET_ASIDE = Index(
+    "changes_set_aside",
+    (("open", 1),),
+    "changes that could not be counted",
+    only_where={"open": True},
+)
+CHANGES_SET_ASIDE_BY_AGE = Index(
+    "changes_set_aside",
+    (("setAsideAt", 1),),
+    "changes set aside past their keeping",
+    expire_after_seconds=90 * DAY_SECONDS,
+)
 JOBS_DUE = Index("jobs", (("status", 1), ("leaseUntil", 1)), "jobs to work at")
 
 # --- Records that pass ---------------------------------------------------------------------------
@@ -246,6 +258,8 @@ INDEXES: tuple[Index, ...] = (
     NOTICES_BY_PAYMENT,
     NOTICES_TO_LOOK_AT,
     NOTICES_UNKNOWN,
+    CHANGES_SET_ASIDE,
+    CHANGES_SET_ASIDE_BY_AGE,
     JOBS_DUE,
     OUTBOX_PENDING,
     OUTBOX_TO_FORGET,

@@ -441,7 +441,21 @@ RESUME_TOKEN = _object(
         "token": {"bsonType": ["object", "null"]},
         "operationTime": {"bsonType": ["timestamp", "null"]},
         "savedAt": INSTANT,
-    }
+    },
+    {"heartbeatAt": INSTANT},
+)
+HEARTBEAT = _object({"_id": TEXT, "at": INSTANT})
+SET_ASIDE = _object(
+    {
+        "_id": TEXT,
+        "collection": TEXT,
+        "documentId": TEXT,
+        "operation": TEXT,
+        "fields": {"bsonType": "object"},
+        "problem": TEXT,
+        "setAsideAt": INSTANT,
+    },
+    {"open": {"enum": [True]}, "recountedAt": INSTANT},
 )
 LEASE = _object({"_id": TEXT, "holder": TEXT, "fence": COUNT, "until": INSTANT})
 
@@ -484,6 +498,8 @@ VALIDATORS: dict[str, Schema] = {
     "dashboards": DASHBOARD,
     "seat_changes": SEAT_CHANGE,
     "resume_tokens": RESUME_TOKEN,
+    "heartbeats": HEARTBEAT,
+    "changes_set_aside": SET_ASIDE,
     "fans": FAN,
     "leases": LEASE,
 }

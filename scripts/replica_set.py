@@ -31,7 +31,7 @@ START_SECONDS_MAX = 60.0
 _HANDOVER_SECONDS = child.GRACE_SECONDS + 5.0
 _ELECTION_TIMEOUT_MS = 1_000
 _CACHE_GB = 0.5
-_OPLOG_MB = 1_024
+OPLOG_MEGABYTES = 1_024
 # Below the ports the kernel gives to outgoing connections: one of those could be in the way when
 # the set starts again.
 _PORTS = range(20_000, 32_000)
@@ -53,11 +53,14 @@ class ReplicaSetError(Exception):
 class ReplicaSet:
     """An embedded replica set: its nodes are this process's children and end with it."""
 
-    def __init__(self, data_dir: Path | str, nodes: int = 1) -> None:
+    def __init__(
+        self, data_dir: Path | str, nodes: int = 1, *, oplog_megabytes: int = OPLOG_MEGABYTES
+    ) -> None:
         if nodes not in (1, 3):
             raise ReplicaSetError("A replica set has one node or three.")
         self.data_dir = Path(data_dir).absolute()
         self.nodes = nodes
+        self._oplog_megabytes = oplog_megabytes
         self.ports: list[int] = []
         self._lock: int | None = None
         self._mongod = Path()
@@ -207,7 +210,7 @@ class ReplicaSet:
             *("--replSet", _NAME, "--bind_ip", "127.0.0.1", "--port", str(self.ports[node])),
             *("--dbpath", folder, "--logpath", folder / "mongod.log", "--logappend", "--quiet"),
             *("--nounixsocket", "--wiredTigerCacheSizeGB", str(_CACHE_GB)),
-            *("--oplogSize", str(_OPLOG_MB)),
+            *("--oplogSize", str(self._oplog_megabytes)),
         ]
         for name, value in parameters.items():
             command += ["--setParameter", f"{name}={value}"]

@@ -25,6 +25,9 @@ SALES_MINUTES_MAX = 120
 SEAT_STATUSES = ("available", "held", "sold", "blocked")
 POSITION_ID = "changes"
 EVENTS_PER_READ_MAX = 100_000
+# After one of these the stream tells nothing of what the collection had in it: only a recount does.
+_COUNTED = ("seats", "orders", "refunds")
+UPHEAVALS = ("drop", "rename", "dropDatabase", "invalidate")
 
 log = logging.getLogger("ticketing.dashboards")
 
@@ -35,11 +38,15 @@ CHANGES: list[Document] = [
         "$match": {
             "$or": [
                 {
-                    "ns.coll": {"$in": ["seats", "orders", "refunds"]},
+                    "ns.coll": {"$in": [*_COUNTED]},
                     "operationType": "update",
                     "updateDescription.updatedFields.status": {"$exists": True},
                 },
                 {"ns.coll": "orders", "operationType": "insert"},
+                {"ns.coll": "heartbeats", "operationType": {"$in": ["insert", "replace"]}},
+                {"ns.coll": {"$in": [*_COUNTED, "dashboards"]}, "operationType": "drop"},
+                {"ns.coll": {"$in": [*_COUNTED, "dashboards"]}, "operationType": "rename"},
+                {"operationType": {"$in": ["dropDatabase", "invalidate"]}},
                 {
                     "ns.coll": "refunds",
                     "operationType": "insert",
@@ -63,9 +70,18 @@ CHANGES: list[Document] = [
             "updateDescription.removedFields": 1,
             "fullDocument.status": 1,
             "fullDocument.lines": 1,
+            "fullDocument.at": 1,
         }
     },
 ]
+
+
+async def beat(database: Database, now: datetime) -> None:
+    """Write what the stream must bring back in a moment: so a quiet sale is told from a stream
+    that has gone silent, and the lag is known when nobody buys.
+    """
+    heartbeat: Document = {"_id": POSITION_ID, "at": now}
+    await database.heartbeats.replace_one({"_id": POSITION_ID}, heartbeat, upsert=True)
 
 
 class Overtaken(Exception):
@@ -152,27 +168,30 @@ async def apply(
     Raises Overtaken if another worker was faster; nothing was counted then.
     """
     after = Place(current.sequence + 1, token, None)
+    place_now: Document = {
+        "sequence": after.sequence,
+        "token": token,
+        "operationTime": None,
+        "savedAt": now,
+    }
+    if heartbeats := [change for change in changes if is_heartbeat(change)]:
+        place_now["heartbeatAt"] = heartbeats[-1]["fullDocument"]["at"]
 
     async def body(session: Session) -> None:
         # The place is the fence. Two workers with the same changes both name the sequence they
         # began from; the second finds it gone, and its counting is undone with its transaction.
         saved = await database.resume_tokens.update_one(
             {"_id": POSITION_ID, "sequence": current.sequence},
-            {
-                "$set": {
-                    "sequence": after.sequence,
-                    "token": token,
-                    "operationTime": None,
-                    "savedAt": now,
-                }
-            },
+            {"$set": place_now},
             session=session,
         )
         if saved.matched_count == 0:
             raise Overtaken
         # Inside the transaction, since just after an election a read outside it may be answered as
         # of a moment before the changes, and an order not found would go uncounted.
-        tally = await _tally(database, changes, session)
+        tally, indigestible = await _tally(database, changes, session)
+        if indigestible:
+            await _set_aside(database, indigestible, now, session)
         if not tally:
             return
         found = database.dashboards.find({"_id": {"$in": list(tally)}}, session=session)
@@ -239,39 +258,83 @@ class Moves:
     """Orders that were confirmed, oldest first: reference, seats, amount, at."""
 
 
+class _Indigestible(Exception):
+    """A change that tells what can't be counted; the text says why."""
+
+
+def is_heartbeat(change: Document) -> bool:
+    """Whether a change is the stream's own heartbeat."""
+    return change["operationType"] in ("insert", "replace") and change["ns"]["coll"] == "heartbeats"
+
+
 async def _tally(
     database: Database, changes: Sequence[Document], session: Session
-) -> dict[str, Moves]:
-    """The moves of each event in a batch of changes."""
-    by_collection: dict[str, list[Document]] = {"seats": [], "orders": [], "refunds": []}
+) -> tuple[dict[str, Moves], list[tuple[Document, str]]]:
+    """The moves of each event in a batch of changes; and the changes nobody can count, and why."""
+    by_collection: dict[str, list[Document]] = {name: [] for name in _COUNTED}
     for change in changes:
-        by_collection[change["ns"]["coll"]].append(change)
-    changed_orders = await _documents(database.orders, by_collection["orders"], session)
-    changed_refunds = await _documents(database.refunds, by_collection["refunds"], session)
-    event_ids = {
-        change["documentKey"]["_id"].partition(":")[0] for change in by_collection["seats"]
+        by_collection.setdefault(change["ns"]["coll"], []).append(change)
+    documents = {
+        "orders": await _documents(database.orders, by_collection["orders"], session),
+        "refunds": await _documents(database.refunds, by_collection["refunds"], session),
     }
-    event_ids |= {document["eventId"] for document in changed_orders.values()}
-    event_ids |= {document["eventId"] for document in changed_refunds.values()}
+    event_ids = {_event_of_seat(change) for change in by_collection["seats"]}
+    for found in documents.values():
+        event_ids |= {document["eventId"] for document in found.values()}
     layouts = await _layouts(database, event_ids, session)
     tally = {event_id: Moves() for event_id in layouts}
-    for change in by_collection["seats"]:
-        identifier = change["documentKey"]["_id"]
-        event_id = identifier.partition(":")[0]
-        if event_id in tally:
-            ordinal = seats.ordinal_of(identifier)
-            description = change["updateDescription"]
-            _move_seat(tally[event_id], layouts[event_id].section_at(ordinal), description)
-            tally[event_id].ordinals.append((ordinal, description["updatedFields"]["status"]))
-    for change in by_collection["orders"]:
-        order = changed_orders.get(change["documentKey"]["_id"])
-        if order is not None and order["eventId"] in tally:
-            _move_order(tally[order["eventId"]], layouts[order["eventId"]], order, change)
-    for change in by_collection["refunds"]:
-        refund = changed_refunds.get(change["documentKey"]["_id"])
-        if refund is not None and refund["eventId"] in tally:
-            _move_refund(tally[refund["eventId"]], layouts[refund["eventId"]], refund, change)
-    return tally
+    indigestible: list[tuple[Document, str]] = []
+    for collection in _COUNTED:
+        for change in by_collection[collection]:
+            document = documents.get(collection, {}).get(change["documentKey"]["_id"])
+            event_id = document["eventId"] if document else _event_of_seat(change)
+            if event_id not in tally:
+                continue
+            try:
+                _move(tally[event_id], layouts[event_id], change, document)
+            except (_Indigestible, LookupError, TypeError, ValueError, AttributeError) as error:
+                # One that nobody foresaw must not hold up those behind it for ever.
+                indigestible.append((change, str(error) or type(error).__name__))
+    return tally, indigestible
+
+
+def _event_of_seat(change: Document) -> str:
+    return str(change["documentKey"]["_id"]).partition(":")[0]
+
+
+def _move(moves: Moves, layout: "_Layout", change: Document, document: Document | None) -> None:
+    """Add one change to the moves of its event: all of it, or nothing where it raises."""
+    match change["ns"]["coll"]:
+        case "seats":
+            _move_seat(moves, layout, change)
+        case "orders" if document is not None:
+            _move_order(moves, layout, document, change)
+        case "refunds" if document is not None:
+            _move_refund(moves, layout, document, change)
+
+
+async def _set_aside(
+    database: Database,
+    indigestible: Iterable[tuple[Document, str]],
+    now: datetime,
+    session: Session,
+) -> None:
+    """Keep what could not be counted, for a person; the counters are off until a recount."""
+    writes = []
+    for change, problem in indigestible:
+        log.error("A change of %s can't be counted: %s", change["documentKey"]["_id"], problem)
+        record: Document = {
+            "_id": change["_id"]["_data"],
+            "collection": change["ns"]["coll"],
+            "documentId": str(change["documentKey"]["_id"]),
+            "operation": change["operationType"],
+            "fields": change.get("updateDescription", {}).get("updatedFields", {}),
+            "problem": problem,
+            "open": True,
+            "setAsideAt": now,
+        }
+        writes.append(ReplaceOne({"_id": record["_id"]}, record, upsert=True))
+    await database.changes_set_aside.bulk_write(writes, session=session)
 
 
 async def _documents(
@@ -291,6 +354,7 @@ class _Layout:
     """Where the sections of an event lie in its plan."""
 
     currency: str
+    seat_count: int
     starts: list[int]
     names: list[str]
 
@@ -305,13 +369,14 @@ async def _layouts(
     ids = list(event_ids)
     if not ids:
         return {}
-    fields = {"currency": 1, "sections.name": 1, "sections.firstOrdinal": 1}
+    fields = {"currency": 1, "seatCount": 1, "sections.name": 1, "sections.firstOrdinal": 1}
     found = await database.events.find({"_id": {"$in": ids}}, fields, session=session).to_list(
         len(ids)
     )
     return {
         event["_id"]: _Layout(
             event["currency"],
+            event["seatCount"],
             [section["firstOrdinal"] for section in event["sections"]],
             [section["name"] for section in event["sections"]],
         )
@@ -319,13 +384,17 @@ async def _layouts(
     }
 
 
-def _move_seat(moves: Moves, section: int, description: Document) -> None:
+def _move_seat(moves: Moves, layout: _Layout, change: Document) -> None:
+    ordinal = seats.ordinal_of(change["documentKey"]["_id"])
+    description = change["updateDescription"]
     fields = description["updatedFields"]
-    if not {"from", "cause"} <= fields.keys():
-        # Somebody changed a seat by hand. It can't be counted; a rebuild mends the counters.
-        log.error("A seat was changed outside the service: run the changes worker with --rebuild.")
-        return
-    moves.seats.append((section, fields["from"], fields["status"]))
+    if ordinal >= layout.seat_count or fields["status"] not in SEAT_STATUSES:
+        raise _Indigestible("there is no such seat or status in the plan")
+    # What a seat is now holds for the boards, however it came to be.
+    moves.ordinals.append((ordinal, fields["status"]))
+    if not {"from", "cause"} <= fields.keys() or fields["from"] not in SEAT_STATUSES:
+        raise _Indigestible("the seat was changed outside the service")
+    moves.seats.append((layout.section_at(ordinal), fields["from"], fields["status"]))
     # One seat of each hold is its lead, so holds are counted once whatever their size. The mark
     # is set with the hold and goes with it: then it is among the removed fields.
     was_lead = "holdLead" in description.get("removedFields", [])
@@ -342,30 +411,40 @@ def _move_seat(moves: Moves, section: int, description: Document) -> None:
 
 def _move_order(moves: Moves, layout: _Layout, order: Document, change: Document) -> None:
     if change["operationType"] == "insert":
-        moves.orders.append((None, change["fullDocument"]["status"]))
+        moves.orders.append((None, _known(change["fullDocument"]["status"])))
         return
     fields = change["updateDescription"]["updatedFields"]
-    moves.orders.append((fields["from"], fields["status"]))
-    sign = (fields["status"] == "confirmed") - (fields["from"] == "confirmed")
+    before, after = _known(fields.get("from")), _known(fields["status"])
+    sign = (after == "confirmed") - (before == "confirmed")
+    revenue = []
     if sign:
-        moves.revenue += [
+        revenue += [
             (layout.names.index(seat["section"]), sign * seat["price"]) for seat in order["seats"]
         ]
     if sign == -1:
         # What was refunded line by line has left the revenue before, and after this nothing more
         # of the order is: so its lines as they are now are those there were.
-        moves.revenue += [
+        revenue += [
             (layout.names.index(line["section"]), line["amount"])
             for line in order.get("refundedLines", [])
         ]
-    if sign == 1:
-        moves.sales.append(_sale(order))
+    sales = [_sale(order)] if sign == 1 else []
+    moves.orders.append((before, after))
+    moves.revenue += revenue
+    moves.sales += sales
+
+
+def _known(status: str | None) -> str:
+    if status not in orders.STATUSES:
+        raise _Indigestible("the order was changed outside the service")
+    return status
 
 
 def _move_refund(moves: Moves, layout: _Layout, refund: Document, change: Document) -> None:
+    revenue: list[tuple[int, int]] = []
     if change["operationType"] == "insert":
         before, after = None, change["fullDocument"]["status"]
-        moves.revenue += [
+        revenue = [
             (layout.names.index(line["section"]), -line["amount"])
             for line in change["fullDocument"].get("lines", [])
         ]
@@ -374,6 +453,7 @@ def _move_refund(moves: Moves, layout: _Layout, refund: Document, change: Docume
         before, after = fields.get("from"), fields["status"]
     if refund["currency"] == layout.currency:
         moves.refunds += ((after == "done") - (before == "done")) * refund["amount"]
+    moves.revenue += revenue
 
 
 def _sale(order: Document) -> Document:
@@ -604,6 +684,10 @@ async def rebuild(database: Database, now: datetime) -> int:
             },
             upsert=True,
             session=session,
+        )
+        # Whatever could not be counted before this moment has been counted now.
+        await database.changes_set_aside.update_many(
+            {"open": True}, {"$unset": {"open": ""}, "$set": {"recountedAt": now}}, session=session
         )
         stored = {
             old["_id"]: old

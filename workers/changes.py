@@ -7,10 +7,13 @@ from typing import Any
 
 from pymongo.errors import OperationFailure, PyMongoError
 
-from ticketing import clock, dashboards, mongo
+from ticketing import clock, dashboards, leases, mongo
 from ticketing.dashboards import Overtaken, Place
+from ticketing.leases import Lease
 from ticketing.mongo import Database, Document
 from ticketing.settings import Settings
+from ticketing.tasks import end
+from workers.leading import lead, pause
 
 CHANGES_PER_BATCH_MAX = 1_000
 BATCH_SECONDS_MAX = 0.05
@@ -24,6 +27,10 @@ BACK_OFF_SECONDS_MAX = 5.0
 HISTORY_GONE_CODES = frozenset({286, 280, 260, 222})
 REFUSALS_MAX = 3
 RAN_WELL_SECONDS = 10.0
+RECOUNT_PAUSE_SECONDS = 1.0
+HEARTBEAT_SECONDS = 2.0
+HEARTBEAT_SECONDS_MAX = 5.0
+SILENT_SECONDS = 10.0
 
 log = logging.getLogger("ticketing.changes")
 
@@ -38,26 +45,49 @@ async def rebuild(settings: Settings) -> int:
 
 
 async def run(settings: Settings, stopping: asyncio.Event) -> None:
-    """Follow the stream until told to stop; the batch under way is saved first."""
+    """Follow the stream while the job is ours, until told to stop; the batch under way is saved.
+
+    Others stand by. Two at once would count right as well, since the saved place is the fence,
+    but each would undo the other's work.
+    """
     # Without a time limit: a change stream waits, and a transaction here makes nobody wait.
-    client = await mongo.connect(settings, operation_timeout_ms=None)
+    streaming = await mongo.connect(settings, operation_timeout_ms=None)
+    # A lease that could not be renewed in time is not renewed later.
+    leading = await mongo.connect(settings)
+
+    async def work(_: Lease, over: asyncio.Event) -> None:
+        await _count(streaming.database, over)
+
+    try:
+        await lead(leading.database, leases.CHANGES, work, stopping)
+    finally:
+        await streaming.close()
+        await leading.close()
+
+
+async def _count(database: Database, stopping: asyncio.Event) -> None:
     failures = 0
     while not stopping.is_set():
         began = time.monotonic()
         try:
-            await follow(client.database, stopping)
+            await follow(database, stopping)
         except Overtaken:
             log.info("Another changes worker is ahead: going on from where it is.")
+        except Upheaval as upheaval:
+            log.warning("%s Counting afresh.", upheaval)
+            await _rebuild_if_possible(database)
+            await pause(RECOUNT_PAUSE_SECONDS, stopping)
+        except Silent:
+            log.warning("The change stream has gone silent: opening it again.")
         except PyMongoError as error:
             # A stream that ran well for a while has nothing to do with what went wrong before.
             failures = 1 if time.monotonic() - began > RAN_WELL_SECONDS else failures + 1
             log.warning("The change stream broke off: %s", error)
             if _is_useless(error, failures):
                 log.warning("It can't go on from the saved place: counting afresh.")
-                await _rebuild_if_possible(client.database)
+                await _rebuild_if_possible(database)
                 failures = 0
-            await _pause(min(0.1 * 2**failures, BACK_OFF_SECONDS_MAX), stopping)
-    await client.close()
+            await pause(min(0.1 * 2**failures, BACK_OFF_SECONDS_MAX), stopping)
 
 
 def _is_useless(error: PyMongoError, failures: int) -> bool:
@@ -78,11 +108,40 @@ async def _rebuild_if_possible(database: Database) -> None:
         log.warning("The recount failed and will be tried again: %s", error)
 
 
-async def _pause(seconds: float, stopping: asyncio.Event) -> None:
-    try:
-        await asyncio.wait_for(stopping.wait(), seconds)
-    except TimeoutError:
-        return
+class Upheaval(Exception):
+    """A collection was dropped or renamed: no change tells what was in it."""
+
+
+class Silent(Exception):
+    """The stream does not bring back what was written a while ago."""
+
+
+class _Heart:
+    """Writes heartbeats, and knows since when the stream owes one."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._owed_since: float | None = None
+
+    async def beat(self) -> None:
+        """Write a heartbeat every few seconds until cancelled."""
+        while True:
+            try:
+                await asyncio.wait_for(
+                    dashboards.beat(self._database, clock.now()), HEARTBEAT_SECONDS_MAX
+                )
+                if self._owed_since is None:
+                    self._owed_since = time.monotonic()
+            except (PyMongoError, TimeoutError) as error:
+                log.warning("The heartbeat could not be written: %s", error)
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    def look(self, batch: list[Document]) -> None:
+        """Look for heartbeats in a batch. Raises Silent where one is owed for too long."""
+        if any(map(dashboards.is_heartbeat, batch)):
+            self._owed_since = None
+        elif self._owed_since and time.monotonic() - self._owed_since > SILENT_SECONDS:
+            raise Silent
 
 
 async def follow(database: Database, stopping: asyncio.Event) -> None:
@@ -92,18 +151,30 @@ async def follow(database: Database, stopping: asyncio.Event) -> None:
         await dashboards.rebuild(database, clock.now())
         place = await dashboards.place(database)
         assert place is not None
-    options = place.stream_options()
+    heart = _Heart(database)
+    beating = asyncio.create_task(heart.beat())
+    try:
+        await _follow_from(database, place, heart, stopping)
+    finally:
+        await end(beating)
+
+
+async def _follow_from(
+    database: Database, place: Place, heart: _Heart, stopping: asyncio.Event
+) -> None:
     async with mongo.watch(
         database,
         dashboards.CHANGES,
         max_await_time_ms=AWAIT_MILLISECONDS,
         batch_size=CHANGES_PER_BATCH_MAX,
-        **options,
+        **place.stream_options(),
     ) as stream:
         log.info("The changes worker follows the stream.")
         saved_at = time.monotonic()
         while not stopping.is_set():
             batch = await _next_batch(stream)
+            heart.look(batch)
+            _refuse_upheaval(batch)
             token: Document | None = stream.resume_token
             # A quiet stream still moves on; a place that is never saved would one day be older
             # than the history the server keeps.
@@ -115,6 +186,13 @@ async def follow(database: Database, stopping: asyncio.Event) -> None:
             # At a sale's height the stream always has something. A batch costs about the same
             # whatever its size, so it is worth a moment to let one gather.
             await asyncio.sleep(GATHER_SECONDS)
+
+
+def _refuse_upheaval(batch: list[Document]) -> None:
+    for change in batch:
+        if change["operationType"] in dashboards.UPHEAVALS:
+            what = change.get("ns", {}).get("coll", "The database")
+            raise Upheaval(f"{what} was struck by {change['operationType']}.")
 
 
 async def _next_batch(stream: Any) -> list[Document]:
