@@ -32,6 +32,7 @@ _HANDOVER_SECONDS = child.GRACE_SECONDS + 5.0
 _ELECTION_TIMEOUT_MS = 1_000
 _CACHE_GB = 0.5
 OPLOG_MEGABYTES = 1_024
+CHECKPOINT_SECONDS = 60
 # Below the ports the kernel gives to outgoing connections: one of those could be in the way when
 # the set starts again.
 _PORTS = range(20_000, 32_000)
@@ -54,13 +55,19 @@ class ReplicaSet:
     """An embedded replica set: its nodes are this process's children and end with it."""
 
     def __init__(
-        self, data_dir: Path | str, nodes: int = 1, *, oplog_megabytes: int = OPLOG_MEGABYTES
+        self,
+        data_dir: Path | str,
+        nodes: int = 1,
+        *,
+        oplog_megabytes: int = OPLOG_MEGABYTES,
+        checkpoint_seconds: int = CHECKPOINT_SECONDS,
     ) -> None:
         if nodes not in (1, 3):
             raise ReplicaSetError("A replica set has one node or three.")
         self.data_dir = Path(data_dir).absolute()
         self.nodes = nodes
         self._oplog_megabytes = oplog_megabytes
+        self._checkpoint_seconds = checkpoint_seconds
         self.ports: list[int] = []
         self._lock: int | None = None
         self._mongod = Path()
@@ -211,6 +218,7 @@ class ReplicaSet:
             *("--dbpath", folder, "--logpath", folder / "mongod.log", "--logappend", "--quiet"),
             *("--nounixsocket", "--wiredTigerCacheSizeGB", str(_CACHE_GB)),
             *("--oplogSize", str(self._oplog_megabytes)),
+            *("--syncdelay", str(self._checkpoint_seconds)),
         ]
         for name, value in parameters.items():
             command += ["--setParameter", f"{name}={value}"]
