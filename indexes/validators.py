@@ -349,6 +349,7 @@ MESSAGE = _object(
         "version": AT_LEAST_ONE,
         "pending": {"enum": [True]},
         "forgetAt": INSTANT,
+        "trace": TEXT,
     },
 )
 
@@ -444,6 +445,14 @@ RESUME_TOKEN = _object(
     },
     {"heartbeatAt": INSTANT},
 )
+AUDIT = _object(
+    {
+        "_id": TEXT,
+        "fence": COUNT,
+        "checkedAt": INSTANT,
+        "rules": _list(_object({"rule": TEXT, "broken": COUNT})),
+    }
+)
 HEARTBEAT = _object({"_id": TEXT, "at": INSTANT})
 SET_ASIDE = _object(
     {
@@ -499,6 +508,7 @@ VALIDATORS: dict[str, Schema] = {
     "seat_changes": SEAT_CHANGE,
     "resume_tokens": RESUME_TOKEN,
     "heartbeats": HEARTBEAT,
+    "audits": AUDIT,
     "changes_set_aside": SET_ASIDE,
     "fans": FAN,
     "leases": LEASE,

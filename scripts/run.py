@@ -27,6 +27,7 @@ SERVICES = {
     "deliver worker": ("workers", "deliver"),
     "changes worker": ("workers", "changes"),
     "payments worker": ("workers", "payments"),
+    "audit worker": ("workers", "audit"),
 }
 READY_SECONDS_MAX = 120.0
 _LOOK_SECONDS = 0.1

@@ -12,6 +12,7 @@ import time
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
+from contextvars import Context
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
@@ -237,6 +238,7 @@ class Boards:
         self._follower: asyncio.Task[None] | None = None
         self._worker_saved_at: datetime | None = None
         self._worker_seen_at = 0.0
+        self._moved_at = time.monotonic()
         self.behind = False
         """Whether the changes worker is so far behind that boards are read from the seats."""
 
@@ -266,6 +268,12 @@ class Boards:
         board = self._boards.get(event_id)
         if board is not None:
             board.mark(map(seats.ordinal_of, seat_ids), status)
+
+    def staleness_seconds(self) -> float:
+        """How old what is shown may be, own changes aside; 0 while no board is asked for."""
+        if not any(map(self._is_followed, self._boards.values())):
+            return 0.0
+        return time.monotonic() - min(self._moved_at, self._worker_seen_at)
 
     async def close(self) -> None:
         """Stop following."""
@@ -306,7 +314,7 @@ class Boards:
             board.replace(version, states)
         if self._follower is None or self._follower.done():
             await self._look_at_worker()
-            self._follower = asyncio.create_task(self._follow())
+            self._follower = asyncio.create_task(self._follow(), context=Context())
         return board
 
     async def _version(self, event_id: str) -> int:
@@ -319,6 +327,7 @@ class Boards:
             try:
                 await self._look_at_worker()
                 await self._move()
+                self._moved_at = time.monotonic()
             except PyMongoError as error:
                 log.warning("Seat changes can't be read just now: %s", type(error).__name__)
                 self.behind = True

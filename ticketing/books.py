@@ -15,6 +15,13 @@ from ticketing import fees, ledger, mongo
 from ticketing.mongo import Database, Document
 
 ORDERS_PER_READ = 1_000
+RULES = (
+    "a ledger entry sums to zero",
+    "the ledger says what orders, payments and refunds say",
+    "the provider took what was paid",
+    "the provider gave back no more than was asked for",
+    "the provider gave back what has gone back",
+)
 
 # Amounts by currency and what became of the money.
 Flows = Counter[tuple[str, str]]

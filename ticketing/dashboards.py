@@ -631,13 +631,21 @@ async def _recount_sales(
     fresh["recentSales"] = [_sale(order) for order in latest]
 
 
-async def events_at(database: Database, moment: Timestamp) -> list[Document]:
-    """All events that were laid out at that moment, without their rows and texts."""
+async def events_at(
+    database: Database, moment: Timestamp, *, since: datetime | None = None
+) -> list[Document]:
+    """All events that were laid out at that moment, without their rows and texts.
+
+    With `since` only those that begin later.
+    """
+    laid_out: Document = {"status": {"$ne": "creating"}}
+    if since is not None:
+        laid_out["startsAt"] = {"$gte": since}
     return await mongo.aggregate_at(
         database,
         "events",
         [
-            {"$match": {"status": {"$ne": "creating"}}},
+            {"$match": laid_out},
             {"$project": {"sections.rows": 0, "description": 0, "words": 0}},
         ],
         moment,

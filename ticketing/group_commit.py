@@ -7,6 +7,8 @@ their outcomes. When idle a request waits for nobody; under load the groups grow
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import Context
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -52,6 +54,26 @@ class GroupCommit(Generic[Request, Outcome]):
         self._starting = False
         self._on_their_way = 0
         self._flushes: set[asyncio.Task[None]] = set()
+        self._cause: Callable[[], object] = lambda: None
+        self._observed: Callable[[Sequence[object]], AbstractContextManager[None]] = lambda _: (
+            nullcontext()
+        )
+
+    @property
+    def queue_size(self) -> int:
+        """How many wait for their group to go out."""
+        return len(self._queue)
+
+    def observe(
+        self,
+        cause: Callable[[], object],
+        observed: Callable[[Sequence[object]], AbstractContextManager[None]],
+    ) -> None:
+        """Tell somebody of each group: it is flushed inside `observed`, which is given what
+        `cause` gave at the submission of each member.
+        """
+        self._cause = cause
+        self._observed = observed
 
     async def submit(self, request: Request) -> Outcome:
         """The outcome of this request. Raises Overloaded at once when the queue is full.
@@ -62,7 +84,7 @@ class GroupCommit(Generic[Request, Outcome]):
         if len(self._queue) >= self._queue_size_max:
             raise Overloaded
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Member(request, future, frozenset(self._keys(request))))
+        self._queue.append(_Member(request, future, frozenset(self._keys(request)), self._cause()))
         if not self._starting:
             # Not at once: what arrives in the same turn of the loop goes out together.
             self._starting = True
@@ -86,7 +108,8 @@ class GroupCommit(Generic[Request, Outcome]):
             if not group:
                 return
             self._on_their_way += len(group)
-            task = asyncio.create_task(self._run(group))
+            # Nobody's request in particular: what it says and times is not one member's.
+            task = asyncio.create_task(self._run(group), context=Context())
             self._flushes.add(task)
             task.add_done_callback(self._finished)
 
@@ -130,7 +153,8 @@ class GroupCommit(Generic[Request, Outcome]):
 
     async def _run(self, group: list["_Member[Request, Outcome]"]) -> None:
         try:
-            await self._settle(group)
+            with self._observed([member.cause for member in group]):
+                await self._settle(group)
         finally:
             self._on_their_way -= len(group)
             for member in group:
@@ -160,6 +184,7 @@ class _Member(Generic[Request, Outcome]):
     request: Request
     future: asyncio.Future[Outcome]
     keys: frozenset[Hashable]
+    cause: object
 
 
 def _give_error(future: asyncio.Future[Outcome], error: Exception) -> None:

@@ -20,8 +20,7 @@ LEASE = timedelta(seconds=6)
 RENEWED_EVERY = LEASE / 3
 
 CHANGES = "changes"
-HOUSEKEEPING = "housekeeping"
-JOBS = (CHANGES, HOUSEKEEPING)
+AUDIT = "audit"
 
 
 class LeaseLost(Exception):

@@ -6,7 +6,7 @@ opening a client, beginning a transaction, a change stream and an aggregation.
 """
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -51,12 +51,16 @@ class Client:
 
 
 async def connect(
-    settings: Settings, *, operation_timeout_ms: int | None = OPERATION_TIMEOUT_MS
+    settings: Settings,
+    *,
+    operation_timeout_ms: int | None = OPERATION_TIMEOUT_MS,
+    listeners: Sequence[Any] = (),
 ) -> Client:
     """Open a client. Nothing is asked of the server yet, so a server that is down is no error here.
 
     Writes are acknowledged by a majority: what a fan was told survives the loss of a node. A worker
-    passes `operation_timeout_ms=None` where it waits on a change stream without end.
+    passes `operation_timeout_ms=None` where it waits on a change stream without end. `listeners`
+    are told of every command and connection.
     """
     options: dict[str, Any] = {
         "tz_aware": True,
@@ -68,6 +72,7 @@ async def connect(
         "connectTimeoutMS": SERVER_SELECTION_TIMEOUT_MS,
         "maxPoolSize": 64,
         "appname": "ticketing",
+        "event_listeners": list(listeners),
     }
     if operation_timeout_ms is not None:
         options["timeoutMS"] = operation_timeout_ms

@@ -30,6 +30,7 @@ from pymongo.errors import BulkWriteError
 from ticketing import back_off, identifiers, message_kinds, mongo
 from ticketing.clock import seconds
 from ticketing.mongo import Database, Document
+from ticketing.telemetry import traces
 
 SPREAD_PER_RUN_MAX = 200
 DUE_READ_MAX = 200
@@ -72,6 +73,7 @@ def message(
         "body": body,
         "createdAt": now,
         "pending": True,
+        **({"trace": trace} if (trace := traces.traceparent()) else {}),
     }
 
 
@@ -293,8 +295,9 @@ async def _attempt(
     if message is None:
         return Failed("its message is gone", lasting=True)
     try:
-        async with asyncio.timeout(ATTEMPT_SECONDS_MAX):
-            return await consumer.deliver(message, delivery["target"], now)
+        with traces.work(f"deliver {consumer.name}", [traces.cause(message.get("trace"))]):
+            async with asyncio.timeout(ATTEMPT_SECONDS_MAX):
+                return await consumer.deliver(message, delivery["target"], now)
     except TimeoutError:
         return Failed(f"no answer within {ATTEMPT_SECONDS_MAX:g} seconds")
     except Exception as error:

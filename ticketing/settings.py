@@ -64,6 +64,8 @@ class Settings:
     smtp_encryption: str = "starttls"
     mail_from: str = ""
     webhooks_to_private_addresses: str = "off"
+    metrics_port: int = 0
+    otlp_endpoint: str = ""
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] = os.environ) -> "Settings":
@@ -119,6 +121,10 @@ def _checked(settings: Settings) -> Settings:
 def _check_ranges(settings: Settings) -> None:
     if not 0 < settings.port < 65536:
         raise SettingsError("TICKETING_PORT must be a port number from 1 to 65535.")
+    if not 0 <= settings.metrics_port < 65536:
+        raise SettingsError("TICKETING_METRICS_PORT must be a port number, or 0 for none.")
+    if settings.otlp_endpoint and not settings.otlp_endpoint.startswith(("http://", "https://")):
+        raise SettingsError("TICKETING_OTLP_ENDPOINT must be an address that begins with http.")
     if not 1 <= settings.hold_seconds <= 86_400:
         raise SettingsError("TICKETING_HOLD_SECONDS must be from 1 to 86400.")
     if not 0.05 <= settings.release_interval_seconds <= 60:

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import logging
 import signal
 import sys
 
@@ -10,16 +9,20 @@ import uvloop
 from pymongo.errors import PyMongoError
 
 from ticketing.settings import Settings, SettingsError
-from workers import changes, deliver, payments, release
+from ticketing.telemetry import logs, traces
+from workers import audit, changes, deliver, payments, release
+from workers.metrics import Metrics
 
 EXAMPLES = """examples:
   python -m workers release             free overdue holds and expire their orders
   python -m workers payments            look up payments, send refunds, cancel events' orders
   python -m workers deliver             send mails to fans and webhooks to organisers
+  python -m workers audit               check the invariants again and again
   python -m workers changes             keep the dashboards' counters
   python -m workers changes --rebuild   count all events afresh, then exit
 
-exit codes: 0 done or told to stop, 1 the database failed, 2 wrong use or settings"""
+exit codes: 0 done or told to stop, 1 the database failed or the port of the metrics is in use,
+2 wrong use or settings"""
 
 
 def main() -> int:
@@ -30,23 +33,15 @@ def main() -> int:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("worker", choices=["release", "changes", "payments", "deliver"])
+    parser.add_argument("worker", choices=["release", "changes", "payments", "deliver", "audit"])
     parser.add_argument("--rebuild", action="store_true", help="count afresh and exit (changes)")
     arguments = parser.parse_args()
     if arguments.rebuild and arguments.worker != "changes":
         parser.error("--rebuild goes with changes")
-    logging.basicConfig(
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-        stream=sys.stderr,
-    )
-    # While the database is away a sweep outlasts its interval, and the scheduler warns each time
-    # that it left one out. That is as it should be, and the worker tells of the outage itself.
-    logging.getLogger("apscheduler").setLevel(logging.ERROR)
-    # It would log every address it asks, and a webhook's may have a secret in it.
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         settings = Settings.from_environment()
+        logs.begin(as_json=settings.mode == "production")
+        traces.begin(f"ticketing-{arguments.worker}", settings.otlp_endpoint)
         return uvloop.run(_run(settings, arguments.worker, rebuild=arguments.rebuild))
     except SettingsError as error:
         print(error, file=sys.stderr)
@@ -54,6 +49,11 @@ def main() -> int:
     except PyMongoError as error:
         print(f"The database failed: {error}", file=sys.stderr)
         return 1
+    except OSError as error:
+        print(f"TICKETING_METRICS_PORT can't be used: {error.strerror}.", file=sys.stderr)
+        return 1
+    finally:
+        traces.end()
 
 
 async def _run(settings: Settings, worker: str, *, rebuild: bool) -> int:
@@ -63,13 +63,16 @@ async def _run(settings: Settings, worker: str, *, rebuild: bool) -> int:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    metrics = Metrics(worker)
+    metrics.serve(settings)
     loops = {
         "release": release.run,
         "changes": changes.run,
         "payments": payments.run,
         "deliver": deliver.run,
+        "audit": audit.run,
     }
-    await loops[worker](settings, stopping)
+    await loops[worker](settings, metrics, stopping)
     return 0
 
 

@@ -5,6 +5,7 @@ import logging
 import time
 from typing import Any
 
+import pymongo
 from pymongo.errors import OperationFailure, PyMongoError
 
 from ticketing import clock, dashboards, leases, mongo
@@ -13,7 +14,9 @@ from ticketing.leases import Lease
 from ticketing.mongo import Database, Document
 from ticketing.settings import Settings
 from ticketing.tasks import end
+from ticketing.telemetry.logs import named
 from workers.leading import lead, pause
+from workers.metrics import Metrics
 
 CHANGES_PER_BATCH_MAX = 1_000
 BATCH_SECONDS_MAX = 0.05
@@ -44,19 +47,21 @@ async def rebuild(settings: Settings) -> int:
         await client.close()
 
 
-async def run(settings: Settings, stopping: asyncio.Event) -> None:
+async def run(settings: Settings, metrics: Metrics, stopping: asyncio.Event) -> None:
     """Follow the stream while the job is ours, until told to stop; the batch under way is saved.
 
     Others stand by. Two at once would count right as well, since the saved place is the fence,
     but each would undo the other's work.
     """
     # Without a time limit: a change stream waits, and a transaction here makes nobody wait.
-    streaming = await mongo.connect(settings, operation_timeout_ms=None)
+    streaming = await mongo.connect(
+        settings, operation_timeout_ms=None, listeners=metrics.database_listeners
+    )
     # A lease that could not be renewed in time is not renewed later.
     leading = await mongo.connect(settings)
 
     async def work(_: Lease, over: asyncio.Event) -> None:
-        await _count(streaming.database, over)
+        await _count(streaming.database, metrics, over)
 
     try:
         await lead(leading.database, leases.CHANGES, work, stopping)
@@ -65,12 +70,12 @@ async def run(settings: Settings, stopping: asyncio.Event) -> None:
         await leading.close()
 
 
-async def _count(database: Database, stopping: asyncio.Event) -> None:
+async def _count(database: Database, metrics: Metrics, stopping: asyncio.Event) -> None:
     failures = 0
     while not stopping.is_set():
         began = time.monotonic()
         try:
-            await follow(database, stopping)
+            await follow(database, stopping, metrics)
         except Overtaken:
             log.info("Another changes worker is ahead: going on from where it is.")
         except Upheaval as upheaval:
@@ -80,9 +85,10 @@ async def _count(database: Database, stopping: asyncio.Event) -> None:
         except Silent:
             log.warning("The change stream has gone silent: opening it again.")
         except PyMongoError as error:
+            metrics.failed("batch")
             # A stream that ran well for a while has nothing to do with what went wrong before.
             failures = 1 if time.monotonic() - began > RAN_WELL_SECONDS else failures + 1
-            log.warning("The change stream broke off: %s", error)
+            log.warning("The change stream broke off: %s", named(error))
             if _is_useless(error, failures):
                 log.warning("It can't go on from the saved place: counting afresh.")
                 await _rebuild_if_possible(database)
@@ -105,7 +111,7 @@ async def _rebuild_if_possible(database: Database) -> None:
     try:
         await dashboards.rebuild(database, clock.now())
     except PyMongoError as error:
-        log.warning("The recount failed and will be tried again: %s", error)
+        log.warning("The recount failed and will be tried again: %s", named(error))
 
 
 class Upheaval(Exception):
@@ -127,13 +133,12 @@ class _Heart:
         """Write a heartbeat every few seconds until cancelled."""
         while True:
             try:
-                await asyncio.wait_for(
-                    dashboards.beat(self._database, clock.now()), HEARTBEAT_SECONDS_MAX
-                )
+                with pymongo.timeout(HEARTBEAT_SECONDS_MAX):
+                    await dashboards.beat(self._database, clock.now())
                 if self._owed_since is None:
                     self._owed_since = time.monotonic()
-            except (PyMongoError, TimeoutError) as error:
-                log.warning("The heartbeat could not be written: %s", error)
+            except PyMongoError as error:
+                log.warning("The heartbeat could not be written: %s", named(error))
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     def look(self, batch: list[Document]) -> None:
@@ -144,7 +149,7 @@ class _Heart:
             raise Silent
 
 
-async def follow(database: Database, stopping: asyncio.Event) -> None:
+async def follow(database: Database, stopping: asyncio.Event, metrics: Metrics) -> None:
     """Count changes from the saved place on, until told to stop or something breaks."""
     place = await dashboards.place(database)
     if place is None:
@@ -154,13 +159,13 @@ async def follow(database: Database, stopping: asyncio.Event) -> None:
     heart = _Heart(database)
     beating = asyncio.create_task(heart.beat())
     try:
-        await _follow_from(database, place, heart, stopping)
+        await _follow_from(database, place, heart, stopping, metrics)
     finally:
         await end(beating)
 
 
 async def _follow_from(
-    database: Database, place: Place, heart: _Heart, stopping: asyncio.Event
+    database: Database, place: Place, heart: _Heart, stopping: asyncio.Event, metrics: Metrics
 ) -> None:
     async with mongo.watch(
         database,
@@ -182,6 +187,8 @@ async def _follow_from(
             if token is None or idle or token == place.token:
                 continue
             place = await _save(database, place, batch, token)
+            metrics.done("batch")
+            metrics.changes_counted.inc(len(batch))
             saved_at = time.monotonic()
             # At a sale's height the stream always has something. A batch costs about the same
             # whatever its size, so it is worth a moment to let one gather.

@@ -19,7 +19,9 @@ from ticketing.providers import Providers
 from ticketing.settings import Settings
 from ticketing.smtp import Smtp
 from ticketing.tasks import end
+from ticketing.telemetry.logs import named
 from ticketing.webhooks import Sender
+from workers.metrics import Metrics
 
 # Each consumer has places of its own: a mail server that is slow holds up no webhook.
 AT_ONCE_MAX = 16
@@ -31,9 +33,9 @@ FINISH_SECONDS_MAX = 8.0
 log = logging.getLogger("ticketing.deliver")
 
 
-async def run(settings: Settings, stopping: asyncio.Event) -> None:
+async def run(settings: Settings, metrics: Metrics, stopping: asyncio.Event) -> None:
     """Spread and deliver messages until told to stop; what is under way is finished first."""
-    client = await mongo.connect(settings)
+    client = await mongo.connect(settings, listeners=metrics.database_listeners)
     post = Smtp(settings)
     sender = Sender(client.database, settings)
     providers = Providers(settings, client.database)
@@ -45,8 +47,8 @@ async def run(settings: Settings, stopping: asyncio.Event) -> None:
     log.info("The deliver worker is running.")
     try:
         await asyncio.gather(
-            _spread(client.database, consumers, stopping),
-            *(_deliver(client.database, consumer, stopping) for consumer in consumers),
+            _spread(client.database, consumers, metrics, stopping),
+            *(_deliver(client.database, consumer, metrics, stopping) for consumer in consumers),
         )
     finally:
         await sender.close()
@@ -55,24 +57,30 @@ async def run(settings: Settings, stopping: asyncio.Event) -> None:
         await client.close()
 
 
-async def _spread(database: Database, consumers: list[Consumer], stopping: asyncio.Event) -> None:
+async def _spread(
+    database: Database, consumers: list[Consumer], metrics: Metrics, stopping: asyncio.Event
+) -> None:
     while not stopping.is_set():
         spread = 0
         try:
             spread = await outbox.spread(database, consumers, clock.now())
+            metrics.done("spread")
         except PyMongoError as error:
-            log.warning("The database did not answer: %s", error)
+            metrics.failed("spread")
+            log.warning("The database did not answer: %s", named(error))
         if not spread:
             await _pause(stopping)
 
 
-async def _deliver(database: Database, consumer: Consumer, stopping: asyncio.Event) -> None:
+async def _deliver(
+    database: Database, consumer: Consumer, metrics: Metrics, stopping: asyncio.Event
+) -> None:
     """Keep up to AT_ONCE_MAX deliveries of one consumer under way."""
     under_way: set[asyncio.Task[None]] = set()
     try:
         while not stopping.is_set():
             free = AT_ONCE_MAX - len(under_way)
-            taken = await _take(database, consumer, free) if free else []
+            taken = await _take(database, consumer, metrics, free) if free else []
             for delivery in taken:
                 task = asyncio.create_task(_one(database, consumer, delivery))
                 under_way.add(task)
@@ -85,11 +93,16 @@ async def _deliver(database: Database, consumer: Consumer, stopping: asyncio.Eve
         await end(*under_way)
 
 
-async def _take(database: Database, consumer: Consumer, limit: int) -> list[mongo.Document]:
+async def _take(
+    database: Database, consumer: Consumer, metrics: Metrics, limit: int
+) -> list[mongo.Document]:
     try:
-        return await outbox.take(database, consumer.name, clock.now(), limit)
+        taken = await outbox.take(database, consumer.name, clock.now(), limit)
+        metrics.done(consumer.name)
+        return taken
     except PyMongoError as error:
-        log.warning("The database did not answer: %s", error)
+        metrics.failed(consumer.name)
+        log.warning("The database did not answer: %s", named(error))
         return []
 
 
@@ -98,7 +111,7 @@ async def _one(database: Database, consumer: Consumer, delivery: mongo.Document)
         await outbox.deliver(database, consumer, delivery, clock.now())
     except PyMongoError as error:
         # Its lease lapses, and it is delivered once more.
-        log.warning("delivery %s could not be written down: %s", delivery["_id"], error)
+        log.warning("delivery %s could not be written down: %s", delivery["_id"], named(error))
 
 
 async def _pause(stopping: asyncio.Event) -> None:

@@ -13,6 +13,7 @@ from ticketing import clock, leases
 from ticketing.leases import Lease, LeaseLost
 from ticketing.mongo import Database
 from ticketing.tasks import end
+from ticketing.telemetry.logs import named
 
 log = logging.getLogger("ticketing.leading")
 
@@ -62,7 +63,7 @@ async def _taken(database: Database, job: str) -> Lease | None:
     try:
         return await leases.take(database, job, holder(), clock.now())
     except PyMongoError as error:
-        log.warning("The database did not answer (lease of %s): %s", job, error)
+        log.warning("The database did not answer (lease of %s): %s", job, named(error))
         return None
 
 
@@ -83,5 +84,5 @@ async def _keep(
             log.warning("Another process has taken the job %s over.", lease.job)
             break
         except PyMongoError as error:
-            log.warning("The lease of %s could not be renewed: %s", lease.job, error)
+            log.warning("The lease of %s could not be renewed: %s", lease.job, named(error))
     over.set()

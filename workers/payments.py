@@ -17,6 +17,8 @@ from ticketing.mongo import Database
 from ticketing.providers import Providers
 from ticketing.settings import Settings
 from ticketing.tasks import end
+from ticketing.telemetry.logs import named
+from workers.metrics import Metrics
 
 IDLE_SECONDS = 1.0
 
@@ -38,15 +40,15 @@ def steps(
     }
 
 
-async def run(settings: Settings, stopping: asyncio.Event) -> None:
+async def run(settings: Settings, metrics: Metrics, stopping: asyncio.Event) -> None:
     """Do all of it until told to stop; what is under way is finished first.
 
     Each step has a loop of its own, so that one that waits for a provider holds up no other.
     """
-    client = await mongo.connect(settings)
+    client = await mongo.connect(settings, listeners=metrics.database_listeners)
     providers = Providers(settings, client.database)
     loops = [
-        asyncio.create_task(_repeat(name, step, stopping))
+        asyncio.create_task(_repeat(name, step, metrics, stopping))
         for name, step in steps(client.database, providers, stopping.is_set).items()
     ]
     log.info("The payments worker is running.")
@@ -58,15 +60,18 @@ async def run(settings: Settings, stopping: asyncio.Event) -> None:
         await client.close()
 
 
-async def _repeat(name: str, step: Step, stopping: asyncio.Event) -> None:
+async def _repeat(name: str, step: Step, metrics: Metrics, stopping: asyncio.Event) -> None:
     while not stopping.is_set():
         found = 0
         try:
             found = await step()
+            metrics.done(name)
         except PyMongoError as error:
             # The next run tries again; a database that is away is no reason to die.
-            log.warning("The database did not answer (%s): %s", name, error)
+            metrics.failed(name)
+            log.warning("The database did not answer (%s): %s", name, named(error))
         except Exception:
+            metrics.failed(name)
             log.exception("A step failed and will be tried again: %s", name)
         if not found:
             await _pause(stopping)

@@ -14,6 +14,8 @@ from pymongo.errors import PyMongoError
 from ticketing import clock, event_setup, events, mongo, orders, seats
 from ticketing.mongo import Database
 from ticketing.settings import Settings
+from ticketing.telemetry.logs import named
+from workers.metrics import Metrics
 
 SWEEPS_PER_RUN_MAX = 100
 HOUSEKEEPING_SECONDS = 30
@@ -42,21 +44,25 @@ async def _until_empty(step: Sweep, database: Database, now: datetime) -> int:
     return total
 
 
-async def run(settings: Settings, stopping: asyncio.Event) -> None:
+async def run(settings: Settings, metrics: Metrics, stopping: asyncio.Event) -> None:
     """Sweep at the set interval until told to stop; the sweep under way is finished first."""
-    client = await mongo.connect(settings)
+    client = await mongo.connect(settings, listeners=metrics.database_listeners)
     running = asyncio.Lock()
 
-    async def job(work: Callable[[], Awaitable[None]]) -> None:
+    async def job(step: str, work: Callable[[], Awaitable[None]]) -> None:
         async with running:
             try:
                 await work()
+                metrics.done(step)
             except PyMongoError as error:
                 # The next run tries again; a database that is away is no reason to die.
-                log.warning("The database did not answer: %s", error)
+                metrics.failed(step)
+                log.warning("The database did not answer: %s", named(error))
 
     async def release() -> None:
         released, expired = await sweep(client.database, clock.now())
+        metrics.seats_lapsed.inc(released)
+        metrics.orders_expired.inc(expired)
         if released or expired:
             log.info("Released %d seats and expired %d orders.", released, expired)
 
@@ -67,8 +73,10 @@ async def run(settings: Settings, stopping: asyncio.Event) -> None:
     scheduler = AsyncIOScheduler(
         timezone="UTC", job_defaults={"coalesce": True, "max_instances": 1}
     )
-    scheduler.add_job(job, "interval", [release], seconds=settings.release_interval_seconds)
-    scheduler.add_job(job, "interval", [housekeeping], seconds=HOUSEKEEPING_SECONDS)
+    scheduler.add_job(
+        job, "interval", ["release", release], seconds=settings.release_interval_seconds
+    )
+    scheduler.add_job(job, "interval", ["housekeeping", housekeeping], seconds=HOUSEKEEPING_SECONDS)
     scheduler.start()
     log.info("The release worker is running.")
     await stopping.wait()

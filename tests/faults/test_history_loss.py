@@ -19,6 +19,7 @@ from ticketing import boards, clock, dashboards, mongo
 from ticketing.mongo import Database, Document
 from ticketing.settings import Settings
 from workers import changes
+from workers.metrics import Metrics
 
 OPLOG_MEGABYTES = 2
 FILLER = "x" * 100_000
@@ -56,7 +57,7 @@ async def own(own_settings: Settings) -> AsyncIterator[Database]:
 async def whole_worker(settings: Settings) -> AsyncIterator[None]:
     """A changes worker with all that it does when something breaks."""
     stopping = asyncio.Event()
-    running = asyncio.create_task(changes.run(settings, stopping))
+    running = asyncio.create_task(changes.run(settings, Metrics("changes"), stopping))
     try:
         yield
     finally:
@@ -196,4 +197,4 @@ async def test_a_quiet_stream_is_told_from_a_silent_one(
     deaf: Document = {"$match": {"operationType": "nothing"}}
     monkeypatch.setattr(dashboards, "CHANGES", [deaf])
     with pytest.raises(changes.Silent):
-        await asyncio.wait_for(changes.follow(database, asyncio.Event()), 20)
+        await asyncio.wait_for(changes.follow(database, asyncio.Event(), Metrics("changes")), 20)

@@ -143,6 +143,7 @@ def test_everything_starts_and_nothing_is_left_when_asked_to_stop(tmp_path: Path
             "workers changes",
             "workers payments",
             "workers deliver",
+            "workers audit",
         ):
             assert part in ours
         running.process.send_signal(signal.SIGINT)
@@ -174,6 +175,7 @@ def test_nothing_is_left_when_the_command_itself_is_killed(tmp_path: Path) -> No
         "workers payments",
         "workers deliver",
         "workers changes",
+        "workers audit",
         "mongod ",
     ],
 )

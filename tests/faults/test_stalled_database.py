@@ -16,6 +16,7 @@ from tests.conftest import NOW, put_on_sale
 from tests.nouns.test_checkout import notice, ordered
 from ticketing import checkout, holds, invariants, mongo
 from ticketing.api.deliveries import Deliveries
+from ticketing.api.metrics import Metrics
 from ticketing.api.services import Services
 from ticketing.holds import Hold, HoldRequest
 from ticketing.mongo import Document
@@ -35,7 +36,7 @@ async def test_a_stalled_primary_is_told_to_everybody_within_seconds() -> None:
 async def _sell_through_a_stall(settings: Settings, running: ReplicaSet) -> None:
     opened = await mongo.connect(settings)
     database = opened.database
-    services = Services(settings, opened, Deliveries(settings, None))
+    services = Services(settings, opened, Deliveries(settings, None), Metrics())
     sale = await put_on_sale(database)
     paid = [await ordered(database, sale, f"fan_{n}", n) for n in range(4)]
     cancelled = await ordered(database, sale, "fan_9", 9)

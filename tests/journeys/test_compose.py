@@ -37,7 +37,7 @@ from tests.journeys.conftest import (
 from ticketing.settings import Settings
 
 TEXT = (REPOSITORY / "compose.yaml").read_text()
-OURS = {"indexes", "api", "release", "deliver", "changes", "payments"}
+OURS = {"indexes", "api", "release", "deliver", "changes", "payments", "audit"}
 REACHES_OUT = {"api", "deliver", "payments"}
 NODES = {"mongodb1", "mongodb2", "mongodb3"}
 WEBHOOK_KEY = b"a key of this test and no other."

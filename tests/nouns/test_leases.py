@@ -6,7 +6,7 @@ import pytest
 
 from tests.conftest import NOW, gather_bounded
 from ticketing import leases
-from ticketing.leases import CHANGES, HOUSEKEEPING, LEASE, LeaseLost
+from ticketing.leases import AUDIT, CHANGES, LEASE, LeaseLost
 from ticketing.mongo import Database
 
 A_MOMENT = timedelta(milliseconds=1)
@@ -20,7 +20,7 @@ async def test_of_many_who_want_a_job_one_gets_it(either: Database) -> None:
     (lease,) = [one for one in taken if one is not None]
     assert isinstance(lease, leases.Lease)
     assert lease.fence == 1
-    assert await leases.take(either, HOUSEKEEPING, "host:other", NOW) is not None
+    assert await leases.take(either, AUDIT, "host:other", NOW) is not None
 
 
 async def test_a_lease_that_is_renewed_stays_and_one_that_lapses_is_taken(

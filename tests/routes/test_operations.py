@@ -140,7 +140,7 @@ async def test_metrics_count_requests_by_route_and_status(api: Api) -> None:
     text = answer.text
     assert text.endswith("\n")
     label = 'method="GET",route="/v1/events/{eventId}",status="404"'
-    assert f"ticketing_http_requests_total{{{label}}} 2" in text
+    assert f"ticketing_http_requests_total{{{label}}} 2.0" in text
     assert 'method="GET",route="unmatched",status="404"' in text
     assert 'method="other",route="unmatched",status="404"' in text
     assert "evt_one" not in text
@@ -174,7 +174,7 @@ async def test_metrics_tell_what_waits_and_for_how_long(api: Api, client: Client
     text = (await api.http.get("/metrics")).text
     assert "ticketing_backlog_known 1" in text
     assert "ticketing_deliveries_dead 2" in text
-    assert "ticketing_outbox_oldest_message_age_seconds 0\n" in text
+    assert "ticketing_outbox_oldest_message_age_seconds 0.0\n" in text
     (mail,) = re.findall(r'ticketing_deliveries_due_age_seconds\{consumer="mail"\} (\S+)', text)
     assert 90 <= float(mail) < 150
     assert 'ticketing_deliveries_due_age_seconds{consumer="paymentPage"} 0' in text

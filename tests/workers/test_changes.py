@@ -15,6 +15,7 @@ from ticketing.mongo import Client, Database
 from ticketing.settings import Settings
 from ticketing.tasks import end
 from workers import changes, release
+from workers.metrics import Metrics
 
 LATER = NOW + timedelta(seconds=601)
 
@@ -34,7 +35,7 @@ async def worker(settings: Settings):
 async def _follow(client: Client) -> None:
     while True:
         try:
-            await changes.follow(client.database, asyncio.Event())
+            await changes.follow(client.database, asyncio.Event(), Metrics("changes"))
         except dashboards.Overtaken:
             continue
 
@@ -222,7 +223,7 @@ async def test_a_place_whose_history_is_gone_is_replaced_by_a_recount(
         {"_id": dashboards.POSITION_ID}, {"$set": {"token": {"_data": "82" + "00" * 20}}}
     )
     stopping = asyncio.Event()
-    running = asyncio.create_task(changes.run(settings, stopping))
+    running = asyncio.create_task(changes.run(settings, Metrics("changes"), stopping))
     await asyncio.sleep(0.5)
     await ordered(database, sale, "fan_b", 2)
     try:

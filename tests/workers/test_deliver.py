@@ -18,6 +18,7 @@ from ticketing import accounts, clock, events, outbox
 from ticketing.mongo import Database
 from ticketing.settings import Settings
 from workers import deliver
+from workers.metrics import Metrics
 
 FANS = 30
 
@@ -26,7 +27,7 @@ FANS = 30
 async def worker(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
     """A worker that is told to stop at the end."""
     stopping = asyncio.Event()
-    task = asyncio.create_task(deliver.run(settings, stopping))
+    task = asyncio.create_task(deliver.run(settings, Metrics("deliver"), stopping))
     try:
         yield task
     finally:

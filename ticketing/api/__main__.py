@@ -12,6 +12,7 @@ import uvicorn
 
 from ticketing.api.serving import Connection
 from ticketing.settings import Settings, SettingsError
+from ticketing.telemetry import logs, traces
 
 EXIT_PORT = 1
 EXIT_SETTINGS = 2
@@ -68,7 +69,16 @@ def main() -> int:
     if reason := _refusal_to_bind(settings.host, settings.port):
         print(reason, file=sys.stderr)
         return EXIT_PORT
-    logging.basicConfig(level=logging.WARNING)
+    logs.begin(as_json=settings.mode == "production", level=logging.WARNING)
+    traces.begin("ticketing-api", settings.otlp_endpoint)
+    try:
+        _serve(settings)
+    finally:
+        traces.end()
+    return 0
+
+
+def _serve(settings: Settings) -> None:
     # The server takes the signal over, stops, and raises it again for whoever minded it before.
     signal.signal(signal.SIGTERM, _stopped)
     signal.signal(signal.SIGINT, _stopped)
@@ -93,7 +103,6 @@ def main() -> int:
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=STOP_SECONDS_MAX,
     )
-    return 0
 
 
 if __name__ == "__main__":

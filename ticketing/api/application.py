@@ -25,6 +25,7 @@ from ticketing.api import (
     starting,
 )
 from ticketing.api.deliveries import Deliveries
+from ticketing.api.metrics import Metrics
 from ticketing.api.replies import Reply
 from ticketing.api.routing import SharedPaths
 from ticketing.api.services import Services
@@ -73,8 +74,9 @@ def create_application(
 
     @asynccontextmanager
     async def serving(application: Litestar) -> AsyncIterator[None]:
-        opened = client or await mongo.connect(chosen)
-        services = Services(chosen, opened, Deliveries(chosen, http))
+        metrics = Metrics()
+        opened = client or await mongo.connect(chosen, listeners=metrics.database_listeners)
+        services = Services(chosen, opened, Deliveries(chosen, http), metrics)
         application.state["services"] = services
         # What has been made by now stays, so the collector need not look at it with every round.
         gc.collect()

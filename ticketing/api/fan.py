@@ -83,6 +83,7 @@ async def release_hold(request: Request[Any, Any, Any], hold_id: HoldId) -> None
         services.database, hold_id, request.user.subject, now=clock.now()
     )
     if released:
+        services.metrics.holds_released.inc()
         services.boards.mark(holds.event_of(hold_id, request.user.subject), released, "available")
 
 

@@ -1,5 +1,6 @@
 """What the machinery around us asks: is it alive, is it ready, what does it count."""
 
+import asyncio
 from typing import Any
 
 from litestar import Request, Response, get
@@ -29,11 +30,11 @@ async def ready(request: Request[Any, Any, Any]) -> dict[str, str]:
 
 
 @get("/metrics", summary="Prometheus metrics of this process", media_type="text/plain")
-async def metrics(request: Request[Any, Any, Any]) -> Response[str]:
+async def metrics(request: Request[Any, Any, Any]) -> Response[bytes]:
     """The text exposition format 0.0.4. What waits in the database is some seconds old at most."""
     services = services_of(request)
-    waiting = await services.waiting()
-    return Response(services.metrics.exposition(waiting), media_type=CONTENT_TYPE)
+    waiting, signs = await asyncio.gather(services.waiting(), services.signs())
+    return Response(services.metrics.exposition(waiting, signs), media_type=CONTENT_TYPE)
 
 
 router = Router(path="/", route_handlers=[live, ready, metrics], tags=["operations"])

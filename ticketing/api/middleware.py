@@ -1,6 +1,7 @@
 """What every answer carries whoever made it: request id, trace context, security headers, count."""
 
 import asyncio
+import logging
 import random
 import re
 from collections.abc import Awaitable, Callable, Iterable
@@ -11,6 +12,7 @@ from typing import Any
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from ticketing.api.metrics import Metrics
+from ticketing.telemetry import logs, traces
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
@@ -18,6 +20,9 @@ _REQUEST_ID_KEY = "ticketing.request_id"
 _LEFT_KEY = "ticketing.client_left"
 DRAINED_BYTES_MAX = 32 * 1024 * 1024
 DRAINED_SECONDS_MAX = 5.0
+SLOW_SECONDS = 1.0
+
+log = logging.getLogger("ticketing.api")
 
 # Added where the answer has not set them itself, as pages do.
 _DEFAULT_HEADERS = [
@@ -47,7 +52,7 @@ async def carry(
     """Run the application for one HTTP request and complete its answer."""
     began = monotonic()
     identifier = _request_id(scope["headers"])
-    trace = _traceparent(scope["headers"])
+    parent = _parent(scope["headers"])
     scope[_REQUEST_ID_KEY] = identifier.decode()  # type: ignore[literal-required]
     status = 500
     unread = _has_body(scope["headers"])
@@ -80,15 +85,18 @@ async def carry(
             message["body"] = b""
         await send(message)
 
-    try:
-        await application(scope, tracked, complete)
-    finally:
-        metrics.count(
-            method,
-            str(scope.get("path_template", "unmatched")),
-            status,
-            monotonic() - began,
-        )
+    with traces.request(method, parent):
+        trace = (traces.traceparent() or _traceparent(parent)).encode()
+        logs.request_id.set(identifier.decode())
+        logs.trace_id.set(trace[3:35].decode())
+        try:
+            await application(scope, tracked, complete)
+        finally:
+            route, seconds = str(scope.get("path_template", "unmatched")), monotonic() - began
+            metrics.count(method, route, status, seconds)
+            traces.answered(method, route, status)
+            if seconds > SLOW_SECONDS:
+                log.warning("Slow: %s %s took %.1f s", method, route, seconds)
 
 
 def _has_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
@@ -121,11 +129,18 @@ def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     return _random_hex(16)
 
 
-def _traceparent(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The caller's trace with a span of our own, or a new trace where theirs is not well formed."""
+def _parent(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The caller's place in its trace, in our version of the format; None if not well formed."""
     given = [value for name, value in headers if name == b"traceparent"]
-    trace, flags = _parsed(given[0]) if len(given) == 1 else (None, b"00")
-    return b"00-%b-%b-%b" % (trace or _random_hex(16), _random_hex(8), flags)
+    return _parsed(given[0]) if len(given) == 1 else None
+
+
+def _traceparent(parent: str | None) -> str:
+    """The caller's trace, or a new one, with a span of our own that nobody records."""
+    span = _random_hex(8).decode()
+    if parent is None:
+        return f"00-{_random_hex(16).decode()}-{span}-00"
+    return f"{parent[:36]}{span}{parent[52:]}"
 
 
 def _random_hex(octets: int) -> bytes:
@@ -133,13 +148,13 @@ def _random_hex(octets: int) -> bytes:
     return b"%0*x" % (2 * octets, random.getrandbits(8 * octets))
 
 
-def _parsed(value: bytes) -> tuple[bytes | None, bytes]:
+def _parsed(value: bytes) -> str | None:
     match = _TRACEPARENT.fullmatch(value)
     if match is None:
-        return None, b"00"
+        return None
     version, trace, parent, flags, rest = match.groups()
     # A later version may add fields after the flags; version 00 may not, and ff is never one.
     if version == b"ff" or (version == b"00" and rest) or trace == b"0" * 32 or parent == b"0" * 16:
-        return None, b"00"
+        return None
     # Only the sampled and random bits mean something to us; the others must be sent as zero.
-    return trace, b"%02x" % (int(flags, 16) & 0b11)
+    return f"00-{trace.decode()}-{parent.decode()}-{int(flags, 16) & 0b11:02x}"

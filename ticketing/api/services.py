@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from litestar.connection import ASGIConnection
 from pymongo.errors import PyMongoError
@@ -18,6 +18,7 @@ from ticketing import (
     orders,
     seats,
     tickets,
+    vital_signs,
 )
 from ticketing import settings as deployment
 from ticketing.api import answers
@@ -42,6 +43,9 @@ from ticketing.recently import Recently
 from ticketing.settings import Settings
 from ticketing.ticket_codes import Signer
 from ticketing.tickets import PageRequest
+from ticketing.vital_signs import VitalSigns
+
+Told = TypeVar("Told")
 
 # One group is one bulk write or one transaction: large enough to carry a flash sale, small enough
 # that nobody waits long for the group before theirs.
@@ -59,12 +63,14 @@ BACKLOG_ANSWER_SECONDS_MAX = 2.0
 class Services:
     """The settings, the open client, and what runs beside the requests."""
 
-    def __init__(self, settings: Settings, client: Client, deliveries: Deliveries) -> None:
+    def __init__(
+        self, settings: Settings, client: Client, deliveries: Deliveries, metrics: Metrics
+    ) -> None:
         self.settings = settings
         self.client = client
         self.deliveries = deliveries
         self.providers = Providers(settings, client.database)
-        self.metrics = Metrics()
+        self.metrics = metrics
         self.readiness = Readiness(client.database)
         self.watching = Watching(client.database, self.metrics)
         self.boards = Boards(client.database)
@@ -78,6 +84,11 @@ class Services:
         # Scraped by several at once, and by each process of a deployment.
         self._backlog: Recently[str, Backlog] = Recently(
             lambda _: backlog.read(self.database, clock.now()), seconds=BACKLOG_SECONDS, keys_max=1
+        )
+        self._signs: Recently[str, VitalSigns] = Recently(
+            lambda _: vital_signs.read(self.database, clock.now()),
+            seconds=BACKLOG_SECONDS,
+            keys_max=1,
         )
         self.seat_maps = SeatMaps(self.boards)
         self.seat_watchers = 0
@@ -120,6 +131,18 @@ class Services:
             is_everybodys=mongo.is_outage,
         )
 
+        for name, group in self._groups().items():
+            metrics.watch_group(name, group)
+        metrics.watch_boards(self.boards.staleness_seconds)
+
+    def _groups(self) -> dict[str, GroupCommit[Any, Any]]:
+        return {
+            "holds": self.holds,
+            "orders": self.orders,
+            "notices": self.notices,
+            "ticket_pages": self.ticket_pages,
+        }
+
     @property
     def database(self) -> Database:
         """The database of this deployment."""
@@ -129,7 +152,7 @@ class Services:
         """Stop what runs beside the requests; what was accepted is carried out first."""
         await self.watching.close()
         await self.deliveries.close()
-        for group in (self.holds, self.orders, self.notices, self.ticket_pages):
+        for group in self._groups().values():
             await group.drain()
         await self.providers.close()
         await self.boards.close()
@@ -150,6 +173,9 @@ class Services:
         for outcome in outcomes:
             if isinstance(outcome, Hold):
                 self.remembered_holds.keep(outcome)
+                self.metrics.count_hold(None)
+            else:
+                self.metrics.count_hold(outcome)
         return outcomes
 
     async def _place_orders(self, requests: Sequence[OrderRequest]) -> list[Document | Refusal]:
@@ -164,6 +190,7 @@ class Services:
             if not isinstance(outcome, Refusal):
                 self.remembered_orders.keep(outcome)
                 if outcome["status"] == "confirmed":
+                    self.metrics.orders_confirmed.inc()
                     self.mark_order(outcome, "sold")
         return outcomes
 
@@ -177,16 +204,17 @@ class Services:
         )
         for outcome in outcomes:
             if isinstance(outcome, Receipt) and outcome.outcome == "confirmed" and outcome.order:
+                self.metrics.orders_confirmed.inc()
                 self.mark_order(outcome.order, "sold")
         return outcomes
 
     async def waiting(self) -> Backlog | None:
         """What waits in the database; None if it does not answer in time."""
-        try:
-            async with asyncio.timeout(BACKLOG_ANSWER_SECONDS_MAX):
-                return await self._backlog.get("")
-        except (TimeoutError, PyMongoError):
-            return None
+        return await _in_time(self._backlog)
+
+    async def signs(self) -> VitalSigns | None:
+        """How the database and the workers are; None if it does not answer in time."""
+        return await _in_time(self._signs)
 
     async def _show_event(self, event_id: str) -> answers.Event | None:
         """What everybody sees of an event that is published; None for one that is not."""
@@ -199,6 +227,14 @@ class Services:
     def mark_order(self, order: Document, status: str) -> None:
         """Show on the board what became of an order's seats."""
         self.boards.mark(order["eventId"], [seat["seatId"] for seat in order["seats"]], status)
+
+
+async def _in_time(recently: Recently[str, Told]) -> Told | None:
+    try:
+        async with asyncio.timeout(BACKLOG_ANSWER_SECONDS_MAX):
+            return await recently.get("")
+    except (TimeoutError, PyMongoError):
+        return None
 
 
 def services_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Services:

@@ -21,7 +21,11 @@ async def start(services: Services, order: Document) -> None:
         return
     provider = services.providers.named(order["payment"].get("provider", gateway.SANDBOX))
     payment = payments.new(order)
-    started = await provider.start(payment, order)
+    try:
+        started = await provider.start(payment, order)
+    except gateway.ProviderUnavailable:
+        services.metrics.count_payment_failure("provider unavailable")
+        raise
     if provider.name != gateway.SANDBOX:
         await payments.started(services.database, payment["_id"], started, provider.name)
 

@@ -8,6 +8,7 @@ client gets the newest and never a backlog.
 import asyncio
 import logging
 from collections import defaultdict
+from contextvars import Context
 
 import msgspec
 from pymongo.errors import PyMongoError
@@ -79,15 +80,15 @@ class Watching:
         # those who know it by its version take no notice.
         self._versions.pop(event_id, None)
         self._count += 1
-        self._metrics.watchers = self._count
+        self._metrics.dashboard_clients.set(self._count)
         if self._poller is None:
-            self._poller = asyncio.create_task(self._poll())
+            self._poller = asyncio.create_task(self._poll(), context=Context())
 
     def remove(self, event_id: str, watcher: Watcher) -> None:
         """Serve it no more; when nobody is left the poller stops by itself."""
         self._watchers[event_id].discard(watcher)
         self._count -= 1
-        self._metrics.watchers = self._count
+        self._metrics.dashboard_clients.set(self._count)
         if not self._watchers[event_id]:
             del self._watchers[event_id]
             self._versions.pop(event_id, None)

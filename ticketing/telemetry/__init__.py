@@ -1,0 +1,1 @@
+"""What a process tells of itself: figures, log records and traces. Knows nothing of tickets."""
