@@ -133,6 +133,21 @@ class ReplicaSet:
         process.wait()
         self._processes[node] = None
 
+    def shut_down(self, node: int) -> None:
+        """Stop a node cleanly, as for an upgrade."""
+        process = self._processes[node]
+        if process is not None:
+            process.terminate()
+            process.wait()
+            self._processes[node] = None
+
+    def is_healthy(self) -> bool:
+        """Whether there is a primary, and every other node follows it."""
+        answers = [self._hello(node) for node in range(self.nodes)]
+        primaries = sum(bool(answer.get("isWritablePrimary")) for answer in answers)
+        secondaries = sum(bool(answer.get("secondary")) for answer in answers)
+        return primaries == 1 and primaries + secondaries == self.nodes
+
     def restart(self, node: int) -> None:
         """Start a node that is down. It catches up by itself; this does not wait for it."""
         process = self._processes[node]
@@ -228,7 +243,7 @@ class ReplicaSet:
     def _wait_until_ready(self, stopping: Callable[[], bool]) -> None:
         give_up_at = time.monotonic() + START_SECONDS_MAX
         initiated = False
-        while not self._ready():
+        while not self.is_healthy():
             for node in range(self.nodes):
                 if self.exit_code(node) is not None:
                     raise ReplicaSetError(self._reason_of_failure(node))
@@ -242,12 +257,6 @@ class ReplicaSet:
             if not initiated:
                 initiated = self._initiate()
             time.sleep(0.05)
-
-    def _ready(self) -> bool:
-        answers = [self._hello(node) for node in range(self.nodes)]
-        primaries = sum(bool(answer.get("isWritablePrimary")) for answer in answers)
-        secondaries = sum(bool(answer.get("secondary")) for answer in answers)
-        return primaries == 1 and primaries + secondaries == self.nodes
 
     def _initiate(self) -> bool:
         """Make the nodes a set if they are none yet; False when it has to be tried again."""
