@@ -77,6 +77,8 @@ def _judged_times(drill: Drill, figures: Figures) -> list[str]:
     problems = []
     if figures.recovery_seconds > drill.recovery_seconds_max:
         problems.append(f"selling again only after {figures.recovery_seconds:.1f} s")
+    if figures.gap_seconds > drill.recovery_seconds_max:
+        problems.append(f"nobody got a hold for {figures.gap_seconds:.1f} s")
     if figures.answer_seconds_max > ANSWER_SECONDS_MAX:
         problems.append(f"a fan waited {figures.answer_seconds_max:.1f} s for an answer")
     if figures.faults:

@@ -260,7 +260,7 @@ async def _overdue_hold(deployment: Deployment) -> list[str]:
         deployment.database, [wish], hold_seconds=1, now=clock.now() - timedelta(seconds=2)
     )
     assert isinstance(held, Hold)
-    return [seat["seatId"] for seat in held.seats]
+    return [seat["_id"] for seat in held.seats]
 
 
 async def _sold_event(deployment: Deployment) -> str:

@@ -75,6 +75,7 @@ def test_the_settings_are_those_of_the_program_with_their_defaults() -> None:
         "smtp_host",
         "smtp_user",
         "smtp_password",
+        "otlp_endpoint",
     )
     kept |= dict.fromkeys((*unset, "mail_from"), "none")
     kept["sandbox_payments"] = "`on`, in production `off`"

@@ -187,7 +187,7 @@ class Server:
         [line] = [
             line for line in text.splitlines() if line.startswith("ticketing_dashboard_clients")
         ]
-        return int(line.split()[1])
+        return int(float(line.split()[1]))
 
 
 @pytest.fixture

@@ -229,7 +229,7 @@ async def test_a_notice_of_an_unknown_payment_is_answered_and_counted(api: Api) 
     answer = await deliver(api, notice_body(unknown))
     assert (answer.status_code, answer.json()) == (200, {"received": True})
     metrics = (await api.http.get("/metrics")).text
-    assert 'ticketing_payment_notices_total{provider="sandbox",outcome="unknown"} 1' in metrics
+    assert 'ticketing_payment_notices_total{outcome="unknown",provider="sandbox"} 1.0' in metrics
 
 
 async def test_a_refund_made_at_the_sandboxs_own_site_is_recorded(api: Api) -> None:

@@ -140,7 +140,9 @@ async def test_a_worker_that_is_told_to_stop_finishes_what_it_sends(
 
         server.before_taking = wait
         stopping = asyncio.Event()
-        task = asyncio.create_task(deliver.run(server.settings(settings), stopping))
+        task = asyncio.create_task(
+            deliver.run(server.settings(settings), Metrics("deliver"), stopping)
+        )
         await asyncio.wait_for(sending.wait(), 30)
         stopping.set()
         await asyncio.sleep(0.1)
