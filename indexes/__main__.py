@@ -1,4 +1,4 @@
-"""`python -m indexes plan|apply|verify`."""
+"""`python -m indexes plan|apply|migrate|verify`."""
 
 import argparse
 import sys
@@ -7,9 +7,10 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import ConfigurationError, ConnectionFailure, OperationFailure, PyMongoError
 
-from indexes import actual, building, verification
+from indexes import actual, building, migrations, verification
 from indexes.actual import Document
 from indexes.difference import differences
+from indexes.migrations import MigrationError
 from ticketing.settings import Settings, SettingsError
 
 SERVER_SELECTION_TIMEOUT_MS = 10_000
@@ -25,6 +26,8 @@ Indexes are compared by what they are, not by their names.
            left because no flag allows it
            --allow-drop     also drop undeclared indexes and replace changed ones
            --allow-tighten  also tighten validators where no document stands against it
+  migrate  bring data of earlier releases to the shape of this one, batch by batch, while old and
+           new processes run; killed it is run again and goes on
   verify   print every difference, and ask the database how it would answer each declared
            question: it fails on a collection scan, a sort in memory, or the wrong index
 """
@@ -53,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         with client:
             return _run(options, client[settings.database])
-    except SettingsError as error:
+    except (SettingsError, MigrationError) as error:
         return _refuse(str(error))
     except (ConfigurationError, ValueError) as error:
         return _refuse(f"TICKETING_MONGODB_URI can't be used: {error}")
@@ -76,7 +79,9 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="plan|apply|verify")
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="plan|apply|migrate|verify"
+    )
     commands.add_parser("plan", help="print every difference", allow_abbrev=False)
     applying = commands.add_parser("apply", help="make it what is declared", allow_abbrev=False)
     applying.add_argument(
@@ -89,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="tighten validators, where no document stands against it",
     )
+    commands.add_parser("migrate", help="backfill data of earlier releases", allow_abbrev=False)
     commands.add_parser("verify", help="explain every declared question", allow_abbrev=False)
     return parser
 
@@ -100,6 +106,10 @@ def _run(options: argparse.Namespace, database: Database[Document]) -> int:
         return _plan(database)
     if options.command == "verify":
         return _verify(database)
+    if options.command == "migrate":
+        migrations.run(database, _say)
+        _say(f"{database.name}: all migrations are done")
+        return FINE
     return _apply(database, options.allow_drop, options.allow_tighten)
 
 
@@ -107,8 +117,12 @@ def _plan(database: Database[Document]) -> int:
     found = differences(actual.read(database))
     for difference in found:
         _say(str(difference))
-    _say(f"{database.name}: {_count(len(found), 'difference')}")
-    return DIFFERENT if found else FINE
+    waiting = migrations.pending(database)
+    for migration in waiting:
+        _say(f"migration {migration.number} is pending: {migration.name}; migrate runs it")
+    differing = len(found) + len(waiting)
+    _say(f"{database.name}: {_count(differing, 'difference')}")
+    return DIFFERENT if differing else FINE
 
 
 def _apply(database: Database[Document], allow_drop: bool, allow_tighten: bool) -> int:
@@ -127,6 +141,7 @@ def _apply(database: Database[Document], allow_drop: bool, allow_tighten: bool) 
 def _verify(database: Database[Document]) -> int:
     present = actual.read(database)
     faults = [*map(str, differences(present)), *verification.idle_indexes()]
+    faults += [f"migration {each.number} is pending" for each in migrations.pending(database)]
     for fault in faults:
         _say(f"FAULT  {fault}")
     questions = 0

@@ -501,6 +501,7 @@ OTHERS = (
     AccessPattern("a fan's profile", "fans", {"_id": FAN}),
     AccessPattern("the counters of an event", "dashboards", {"_id": EVENT}),
     AccessPattern("the place in the change stream", "resume_tokens", {"_id": "changes"}),
+    AccessPattern("the migrations, the newest first", "migrations", {}, None, (("_id", -1),), 1),
     AccessPattern("what the latest check found", "audits", {"_id": "latest", "fence": {"$lte": 1}}),
     AccessPattern("the heartbeat of the change stream", "heartbeats", {"_id": "changes"}),
     AccessPattern(

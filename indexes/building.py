@@ -15,7 +15,7 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from indexes import actual, progress
+from indexes import actual, migrations, progress
 from indexes.actual import Document, options_of
 from indexes.declared import Index
 from indexes.difference import Difference, Kind, differences, validator_of
@@ -67,6 +67,16 @@ def bring_about(
     Dropping comes last, and not at all where a build failed: so no question loses its index before
     it has another one. Doing it again, or two at once, is harmless.
     """
+    is_fresh = migrations.has_nothing_to_migrate(database)
+    outcome = _bring_about(database, allow_drop, allow_tighten, say)
+    if is_fresh:
+        migrations.note_all_done(database)
+    return outcome
+
+
+def _bring_about(
+    database: Database[Document], allow_drop: bool, allow_tighten: bool, say: Say
+) -> Outcome:
     outcome = Outcome()
     by_kind: dict[Kind, list[Difference]] = defaultdict(list)
     for found in differences(actual.read(database)):

@@ -445,6 +445,20 @@ RESUME_TOKEN = _object(
     },
     {"heartbeatAt": INSTANT},
 )
+MIGRATION = _object(
+    {
+        "_id": AT_LEAST_ONE,
+        "name": TEXT,
+        "status": _one_of("running", "done"),
+        "place": {"bsonType": "string"},
+        "changed": COUNT,
+        "changedInPass": COUNT,
+        "startedAt": INSTANT,
+        "leaseUntil": INSTANT,
+        "fence": COUNT,
+    },
+    {"finishedAt": INSTANT},
+)
 AUDIT = _object(
     {
         "_id": TEXT,
@@ -509,6 +523,7 @@ VALIDATORS: dict[str, Schema] = {
     "resume_tokens": RESUME_TOKEN,
     "heartbeats": HEARTBEAT,
     "audits": AUDIT,
+    "migrations": MIGRATION,
     "changes_set_aside": SET_ASIDE,
     "fans": FAN,
     "leases": LEASE,

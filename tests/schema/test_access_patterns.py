@@ -18,7 +18,7 @@ from indexes.validators import VALIDATORS
 from tests.schema import documents
 from tests.schema.conftest import Database, Run
 from tests.schema.documents import NOW
-from ticketing.api import readiness
+from ticketing import deployment
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -199,7 +199,7 @@ def test_every_collection_the_product_uses_is_declared() -> None:
 
 
 def test_the_indexes_that_readiness_asks_for_are_declared() -> None:
-    for collection, wanted in readiness.HOT_INDEXES.items():
+    for collection, wanted in deployment.HOT_INDEXES.items():
         declared = {
             (tuple(name for name, _ in index.keys), index.unique)
             for index in INDEXES

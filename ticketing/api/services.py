@@ -20,7 +20,7 @@ from ticketing import (
     tickets,
     vital_signs,
 )
-from ticketing import settings as deployment
+from ticketing import settings as configuration
 from ticketing.api import answers
 from ticketing.api.deliveries import Deliveries
 from ticketing.api.metrics import Metrics
@@ -94,7 +94,7 @@ class Services:
         self.seat_watchers = 0
         self.printer = Printer(settings.fonts)
         self.signer = Signer(
-            deployment.ticket_key(settings), deployment.former_ticket_keys(settings)
+            configuration.ticket_key(settings), configuration.former_ticket_keys(settings)
         )
         self.holds: GroupCommit[HoldRequest, Hold | Refusal] = GroupCommit(
             self._place_holds,
