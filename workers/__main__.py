@@ -8,10 +8,15 @@ import sys
 import uvloop
 from pymongo.errors import PyMongoError
 
+from ticketing import mongo
+from ticketing.deployment import Unusable
 from ticketing.settings import Settings, SettingsError
 from ticketing.telemetry import logs, traces
 from workers import audit, changes, deliver, payments, release
 from workers.metrics import Metrics
+from workers.starting import until_usable
+
+UNUSABLE = 3
 
 EXAMPLES = """examples:
   python -m workers release             free overdue holds and expire their orders
@@ -22,7 +27,7 @@ EXAMPLES = """examples:
   python -m workers changes --rebuild   count all events afresh, then exit
 
 exit codes: 0 done or told to stop, 1 the database failed or the port of the metrics is in use,
-2 wrong use or settings"""
+2 wrong use or settings, 3 the database is the wrong one"""
 
 
 def main() -> int:
@@ -46,6 +51,9 @@ def main() -> int:
     except SettingsError as error:
         print(error, file=sys.stderr)
         return 2
+    except Unusable as unusable:
+        print(unusable, file=sys.stderr)
+        return UNUSABLE
     except PyMongoError as error:
         print(f"The database failed: {error}", file=sys.stderr)
         return 1
@@ -63,6 +71,11 @@ async def _run(settings: Settings, worker: str, *, rebuild: bool) -> int:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    client = await mongo.connect(settings)
+    try:
+        await until_usable(client.database, stopping)
+    finally:
+        await client.close()
     metrics = Metrics(worker)
     metrics.serve(settings)
     loops = {

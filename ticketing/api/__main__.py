@@ -1,6 +1,7 @@
 """`python -m ticketing.api`: serve the API and the pages until stopped."""
 
 import argparse
+import asyncio
 import errno
 import logging
 import signal
@@ -8,14 +9,20 @@ import socket
 import sys
 from types import FrameType
 
+import pymongo
 import uvicorn
+from pymongo.errors import PyMongoError
 
+from ticketing import deployment, mongo
 from ticketing.api.serving import Connection
+from ticketing.deployment import Unusable
 from ticketing.settings import Settings, SettingsError
 from ticketing.telemetry import logs, traces
 
 EXIT_PORT = 1
 EXIT_SETTINGS = 2
+EXIT_UNUSABLE = 3
+LOOK_SECONDS_MAX = 3.0
 # Open requests end within the operation time limit; what lasts longer is a client that hangs.
 STOP_SECONDS_MAX = 12
 BACKLOG = 4_096
@@ -27,7 +34,10 @@ WEBSOCKET_MESSAGE_BYTES_MAX = 65_536
 EPILOG = """example:
   TICKETING_PORT=8080 python -m ticketing.api
 
-exit codes: 0 told to stop, 1 the port is in use, 2 wrong use or settings"""
+exit codes: 0 told to stop, 1 the port is in use, 2 wrong use or settings,
+3 the database is the wrong one"""
+
+log = logging.getLogger("ticketing.api")
 
 
 def _refusal_to_bind(host: str, port: int) -> str | None:
@@ -70,12 +80,33 @@ def main() -> int:
         print(reason, file=sys.stderr)
         return EXIT_PORT
     logs.begin(as_json=settings.mode == "production", level=logging.WARNING)
+    try:
+        asyncio.run(_look_at_database(settings))
+    except Unusable as unusable:
+        print(unusable, file=sys.stderr)
+        return EXIT_UNUSABLE
     traces.begin("ticketing-api", settings.otlp_endpoint)
     try:
         _serve(settings)
     finally:
         traces.end()
     return 0
+
+
+async def _look_at_database(settings: Settings) -> None:
+    """Refuse a database that is the wrong one, before anybody is served. Raises Unusable.
+
+    One that does not answer yet is no reason to wait: readiness tells of it, and whoever watches
+    this process must not take it for dead.
+    """
+    client = await mongo.connect(settings)
+    try:
+        with pymongo.timeout(LOOK_SECONDS_MAX):
+            await deployment.refuse_unusable(client.database)
+    except PyMongoError as error:
+        log.warning("The database does not answer yet: %s", logs.named(error))
+    finally:
+        await client.close()
 
 
 def _serve(settings: Settings) -> None:
