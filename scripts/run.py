@@ -123,7 +123,7 @@ class Run:
             settings = self._start_database(settings)
             print(f"MongoDB: {_without_password(settings.mongodb_uri)}", flush=True)
             environment = _environment(settings)
-            self._apply_indexes(environment)
+            self._prepare_database(environment)
             demo_event = self._demo_event(settings)
             for name, module in SERVICES.items():
                 service = Service(name, module, environment)
@@ -171,17 +171,18 @@ class Run:
             self._kept.append(_kept_node(embedded, node))
         return Settings(**{**vars(settings), "mongodb_uri": embedded.uri})
 
-    def _apply_indexes(self, environment: dict[str, str]) -> None:
-        command = [sys.executable, "-m", "indexes", "apply"]
-        applying = child.start(command, environment=environment, silent=True)
-        try:
-            while applying.poll() is None:
-                self._look()
-        finally:
-            applying.terminate()
-            code = applying.wait()
-        if code != 0:
-            raise Failure("The indexes could not be applied.")
+    def _prepare_database(self, environment: dict[str, str]) -> None:
+        for step in ("apply", "migrate"):
+            command = [sys.executable, "-m", "indexes", step]
+            applying = child.start(command, environment=environment, silent=True)
+            try:
+                while applying.poll() is None:
+                    self._look()
+            finally:
+                applying.terminate()
+                code = applying.wait()
+            if code != 0:
+                raise Failure(f"The database could not be prepared: see scripts/indexes {step}.")
 
     def _demo_event(self, settings: Settings) -> str | None:
         try:
