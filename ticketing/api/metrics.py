@@ -57,6 +57,7 @@ class Metrics:
             buckets=REQUEST_BUCKETS,
             registry=self._registry,
         )
+        self._series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._notices = self._counter(
             "payment_notices", "Payment notices by what they did.", "provider", "outcome"
         )
@@ -94,9 +95,19 @@ class Metrics:
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered request."""
-        method = method if method in _METHODS else "other"
-        self._requests.labels(method, route, status).inc()
-        self._seconds.labels(method, route).observe(seconds)
+        series = self._series.get((method, route, status))
+        if series is None:
+            named = method if method in _METHODS else "other"
+            series = (
+                self._requests.labels(named, route, status),
+                self._seconds.labels(named, route),
+            )
+            if named == method:
+                # Looked up by their labels each time they would cost more than the counting.
+                self._series[method, route, status] = series
+        requests, duration = series
+        requests.inc()
+        duration.observe(seconds)
 
     def count_notice(self, provider: str, outcome: str) -> None:
         """Count one payment notice by what it did."""

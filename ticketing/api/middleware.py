@@ -5,7 +5,7 @@ import logging
 import random
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from time import monotonic
 from typing import Any
 
@@ -85,7 +85,7 @@ async def carry(
             message["body"] = b""
         await send(message)
 
-    with traces.request(method, parent):
+    with traces.request(method, parent) if traces.is_on() else nullcontext():
         trace = (traces.traceparent() or _traceparent(parent)).encode()
         logs.request_id.set(identifier.decode())
         logs.trace_id.set(trace[3:35].decode())
