@@ -5,7 +5,7 @@ import logging
 import random
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
@@ -85,18 +85,18 @@ async def carry(
             message["body"] = b""
         await send(message)
 
-    with traces.request(method, parent) if traces.is_on() else nullcontext():
-        trace = (traces.traceparent() or _traceparent(parent)).encode()
-        logs.request_id.set(identifier.decode())
-        logs.trace_id.set(trace[3:35].decode())
-        try:
-            await application(scope, tracked, complete)
-        finally:
-            route, seconds = str(scope.get("path_template", "unmatched")), monotonic() - began
-            metrics.count(method, route, status, seconds)
-            traces.answered(method, route, status)
-            if seconds > SLOW_SECONDS:
-                log.warning("Slow: %s %s took %.1f s", method, route, seconds)
+    span = traces.begin_request(method, parent) if traces.is_on() else None
+    trace = _traceparent(parent) if span is None else traces.traceparent_of(span)
+    logs.belongs_to.set((identifier, trace))
+    try:
+        await application(scope, tracked, complete)
+    finally:
+        route, seconds = str(scope.get("path_template", "unmatched")), monotonic() - began
+        metrics.count(method, route, status, seconds)
+        if span is not None:
+            traces.end_request(span, method, route, status)
+        if seconds > SLOW_SECONDS:
+            log.warning("Slow: %s %s took %.1f s", method, route, seconds)
 
 
 def _has_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
@@ -129,18 +129,17 @@ def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     return _random_hex(16)
 
 
-def _parent(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+def _parent(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
     """The caller's place in its trace, in our version of the format; None if not well formed."""
     given = [value for name, value in headers if name == b"traceparent"]
     return _parsed(given[0]) if len(given) == 1 else None
 
 
-def _traceparent(parent: str | None) -> str:
+def _traceparent(parent: bytes | None) -> bytes:
     """The caller's trace, or a new one, with a span of our own that nobody records."""
-    span = _random_hex(8).decode()
     if parent is None:
-        return f"00-{_random_hex(16).decode()}-{span}-00"
-    return f"{parent[:36]}{span}{parent[52:]}"
+        return b"00-%b-%b-00" % (_random_hex(16), _random_hex(8))
+    return parent[:36] + _random_hex(8) + parent[52:]
 
 
 def _random_hex(octets: int) -> bytes:
@@ -148,7 +147,7 @@ def _random_hex(octets: int) -> bytes:
     return b"%0*x" % (2 * octets, random.getrandbits(8 * octets))
 
 
-def _parsed(value: bytes) -> str | None:
+def _parsed(value: bytes) -> bytes | None:
     match = _TRACEPARENT.fullmatch(value)
     if match is None:
         return None
@@ -157,4 +156,4 @@ def _parsed(value: bytes) -> str | None:
     if version == b"ff" or (version == b"00" and rest) or trace == b"0" * 32 or parent == b"0" * 16:
         return None
     # Only the sampled and random bits mean something to us; the others must be sent as zero.
-    return f"00-{trace.decode()}-{parent.decode()}-{int(flags, 16) & 0b11:02x}"
+    return b"00-%b-%b-%02x" % (trace, parent, int(flags, 16) & 0b11)

@@ -12,8 +12,8 @@ from typing import Any
 import structlog
 from pymongo.errors import OperationFailure, PyMongoError
 
-request_id: ContextVar[str] = ContextVar("request_id", default="")
-trace_id: ContextVar[str] = ContextVar("trace_id", default="")
+# The id of the request that is being answered, and its traceparent, as they are on the wire.
+belongs_to: ContextVar[tuple[bytes, bytes] | None] = ContextVar("belongs_to", default=None)
 
 # They log every address that is asked, and one may have a secret in it; or each sweep that an
 # outage made late, of which the worker itself tells.
@@ -61,9 +61,10 @@ def begin(*, as_json: bool, level: int = logging.INFO) -> None:
 
 def _place(_logger: Any, _method: str, record: Record) -> Record:
     """Add what the record belongs to."""
-    for name, variable in (("request_id", request_id), ("trace_id", trace_id)):
-        if value := variable.get():
-            record[name] = value
+    if (found := belongs_to.get()) is not None:
+        request_id, traceparent = found
+        record["request_id"] = request_id.decode()
+        record["trace_id"] = traceparent.split(b"-")[1].decode()
     return record
 
 

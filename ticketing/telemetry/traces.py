@@ -6,6 +6,8 @@ a variable. Span attributes are names and counts, never values: a value may be p
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import Token
+from dataclasses import dataclass
 
 from opentelemetry import context, trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -67,33 +69,44 @@ def is_on() -> bool:
     return _Tracing.tracer is not None
 
 
-@contextmanager
-def request(method: str, traceparent: str | None) -> Iterator[None]:
-    """The span of a request, as a part of the caller's trace, or of one of its own.
+@dataclass(frozen=True)
+class RequestSpan:
+    """The span of a request that is being answered."""
 
-    Whoever sends `traceparent` decides by its flag whether the trace is kept. `answered` names it.
+    span: Span
+    token: Token[context.Context]
+
+
+def begin_request(method: str, traceparent: bytes | None) -> RequestSpan | None:
+    """Begin the span of a request, as a part of the caller's trace, or of one of its own.
+
+    Whoever sends `traceparent` decides by its flag whether the trace is kept. It is the present
+    span until `end_request`. None where nothing is traced.
     """
     if _Tracing.tracer is None:
-        yield
-        return
-    parent = _propagator.extract({"traceparent": traceparent} if traceparent else {})
-    with _Tracing.tracer.start_as_current_span(
-        method, context=parent, kind=SpanKind.SERVER, record_exception=False
-    ):
-        yield
+        return None
+    carrier = {"traceparent": traceparent.decode()} if traceparent else {}
+    span = _Tracing.tracer.start_span(
+        method, context=_propagator.extract(carrier), kind=SpanKind.SERVER
+    )
+    return RequestSpan(span, context.attach(trace.set_span_in_context(span)))
 
 
-def answered(method: str, route: str, status: int) -> None:
-    """Give the span of the present request its name and its outcome."""
-    if _Tracing.tracer is None:
-        return
-    span = trace.get_current_span()
-    span.update_name(f"{method} {route}")
-    span.set_attribute("http.request.method", method)
-    span.set_attribute("http.route", route)
-    span.set_attribute("http.response.status_code", status)
+def end_request(begun: RequestSpan, method: str, route: str, status: int) -> None:
+    """End the span of a request with its name and outcome."""
+    context.detach(begun.token)
+    begun.span.update_name(f"{method} {route}")
+    begun.span.set_attribute("http.request.method", method)
+    begun.span.set_attribute("http.route", route)
+    begun.span.set_attribute("http.response.status_code", status)
     if status >= 500:
-        span.set_status(Status(StatusCode.ERROR))
+        begun.span.set_status(Status(StatusCode.ERROR))
+    begun.span.end()
+
+
+def traceparent_of(begun: RequestSpan) -> bytes:
+    """What the answer carries."""
+    return _written(begun.span.get_span_context()).encode()
 
 
 def present() -> SpanContext | None:
@@ -125,9 +138,11 @@ def work(name: str, causes: Sequence[object] = ()) -> Iterator[None]:
 def traceparent() -> str | None:
     """The present span in the form in which it is stored with a message; None without one."""
     found = present()
-    if found is None:
-        return None
-    return f"00-{found.trace_id:032x}-{found.span_id:016x}-{int(found.trace_flags):02x}"
+    return None if found is None else _written(found)
+
+
+def _written(place: SpanContext) -> str:
+    return f"00-{place.trace_id:032x}-{place.span_id:016x}-{int(place.trace_flags):02x}"
 
 
 def cause(stored: str | None) -> SpanContext | None:
