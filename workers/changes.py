@@ -94,6 +94,15 @@ async def _count(database: Database, metrics: Metrics, stopping: asyncio.Event) 
                 await _rebuild_if_possible(database)
                 failures = 0
             await pause(min(0.1 * 2**failures, BACK_OFF_SECONDS_MAX), stopping)
+        except Exception:
+            # A fault of ours must not end the counting for good, nor be met again and again.
+            metrics.failed("batch")
+            failures += 1
+            log.exception("The changes could not be counted.")
+            if failures >= REFUSALS_MAX:
+                await _rebuild_if_possible(database)
+                failures = 0
+            await pause(min(0.1 * 2**failures, BACK_OFF_SECONDS_MAX), stopping)
 
 
 def _is_useless(error: PyMongoError, failures: int) -> bool:
