@@ -1,6 +1,7 @@
-"""Ending a task for certain."""
+"""Ending a task for certain, and waiting without missing the end."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 RETRY_SECONDS = 0.1
@@ -22,3 +23,9 @@ async def end(*tasks: asyncio.Task[Any]) -> None:
     for task in tasks:
         if not task.cancelled():
             task.exception()
+
+
+async def pause(seconds: float, stopping: asyncio.Event) -> None:
+    """Wait so long, or until told to stop."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stopping.wait(), seconds)

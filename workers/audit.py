@@ -15,8 +15,9 @@ from ticketing import clock, invariants, leases, mongo
 from ticketing.leases import Lease, LeaseLost
 from ticketing.mongo import Database
 from ticketing.settings import Settings
+from ticketing.tasks import pause
 from ticketing.telemetry.logs import named
-from workers.leading import lead, pause
+from workers.leading import lead
 from workers.metrics import Metrics
 
 PAUSE_SECONDS = 300.0

@@ -13,9 +13,9 @@ from ticketing.dashboards import Overtaken, Place
 from ticketing.leases import Lease
 from ticketing.mongo import Database, Document
 from ticketing.settings import Settings
-from ticketing.tasks import end
+from ticketing.tasks import end, pause
 from ticketing.telemetry.logs import named
-from workers.leading import lead, pause
+from workers.leading import lead
 from workers.metrics import Metrics
 
 CHANGES_PER_BATCH_MAX = 1_000

@@ -6,7 +6,6 @@ Any number may run.
 
 import asyncio
 import logging
-from contextlib import suppress
 
 from pymongo.errors import PyMongoError
 
@@ -18,7 +17,7 @@ from ticketing.payment_pages import PaymentPages
 from ticketing.providers import Providers
 from ticketing.settings import Settings
 from ticketing.smtp import Smtp
-from ticketing.tasks import end
+from ticketing.tasks import end, pause
 from ticketing.telemetry.logs import named
 from ticketing.webhooks import Sender
 from workers.metrics import Metrics
@@ -69,7 +68,7 @@ async def _spread(
             metrics.failed("spread")
             log.warning("The database did not answer: %s", named(error))
         if not spread:
-            await _pause(stopping)
+            await pause(IDLE_SECONDS, stopping)
 
 
 async def _deliver(
@@ -86,7 +85,7 @@ async def _deliver(
                 under_way.add(task)
                 task.add_done_callback(under_way.discard)
             if not taken:
-                await _pause(stopping)
+                await pause(IDLE_SECONDS, stopping)
         if under_way:
             await asyncio.wait(under_way, timeout=FINISH_SECONDS_MAX)
     finally:
@@ -112,8 +111,3 @@ async def _one(database: Database, consumer: Consumer, delivery: mongo.Document)
     except PyMongoError as error:
         # Its lease lapses, and it is delivered once more.
         log.warning("delivery %s could not be written down: %s", delivery["_id"], named(error))
-
-
-async def _pause(stopping: asyncio.Event) -> None:
-    with suppress(TimeoutError):
-        await asyncio.wait_for(stopping.wait(), IDLE_SECONDS)

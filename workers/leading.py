@@ -12,7 +12,7 @@ from pymongo.errors import PyMongoError
 from ticketing import clock, leases
 from ticketing.leases import Lease, LeaseLost
 from ticketing.mongo import Database
-from ticketing.tasks import end
+from ticketing.tasks import end, pause
 from ticketing.telemetry.logs import named
 
 log = logging.getLogger("ticketing.leading")
@@ -51,12 +51,6 @@ async def lead(database: Database, job: str, work: Work, stopping: asyncio.Event
             await end(keeping)
             with suppress(PyMongoError):
                 await leases.release(database, lease, clock.now())
-
-
-async def pause(seconds: float, stopping: asyncio.Event) -> None:
-    """Wait so long, or until told to stop."""
-    with suppress(TimeoutError):
-        await asyncio.wait_for(stopping.wait(), seconds)
 
 
 async def _taken(database: Database, job: str) -> Lease | None:

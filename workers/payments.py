@@ -16,7 +16,7 @@ from ticketing import cancellations, checkout, clock, mongo, moves, refunds, set
 from ticketing.mongo import Database
 from ticketing.providers import Providers
 from ticketing.settings import Settings
-from ticketing.tasks import end
+from ticketing.tasks import end, pause
 from ticketing.telemetry.logs import named
 from workers.metrics import Metrics
 
@@ -74,11 +74,4 @@ async def _repeat(name: str, step: Step, metrics: Metrics, stopping: asyncio.Eve
             metrics.failed(name)
             log.exception("A step failed and will be tried again: %s", name)
         if not found:
-            await _pause(stopping)
-
-
-async def _pause(stopping: asyncio.Event) -> None:
-    try:
-        await asyncio.wait_for(stopping.wait(), IDLE_SECONDS)
-    except TimeoutError:
-        return
+            await pause(IDLE_SECONDS, stopping)

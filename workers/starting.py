@@ -7,8 +7,8 @@ from pymongo.errors import PyMongoError
 
 from ticketing import deployment
 from ticketing.mongo import Database
+from ticketing.tasks import pause
 from ticketing.telemetry.logs import named
-from workers.leading import pause
 
 PAUSE_SECONDS = 1.0
 SAID_AGAIN_SECONDS = 10.0

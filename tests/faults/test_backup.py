@@ -4,10 +4,9 @@ import asyncio
 import os
 import signal
 import subprocess
-import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,13 +16,11 @@ import pymongo
 import pytest
 from bson import json_util
 
-import indexes
 from scripts.backups import oplog, restoring, snapshot
 from scripts.backups.checking import check
 from scripts.backups.files import Damaged
 from scripts.backups.oplog import HistoryGone
 from scripts.database import REPOSITORY, Failure
-from scripts.replica_set import ReplicaSet
 from tests.conftest import NOW, Sale, put_on_sale
 from tests.faults.test_history_loss import let_history_go
 from tests.nouns.test_money import bought
@@ -33,31 +30,6 @@ from ticketing.mongo import Database, Document
 from ticketing.settings import Settings
 
 SECONDS_MAX = 60
-
-
-@pytest.fixture(scope="module")
-def source_set() -> Iterator[ReplicaSet]:
-    with (
-        tempfile.TemporaryDirectory(prefix="ticketing-") as folder,
-        ReplicaSet(folder, oplog_megabytes=2, checkpoint_seconds=1) as running,
-    ):
-        yield running
-
-
-@pytest.fixture
-def source(source_set: ReplicaSet) -> Iterator[Settings]:
-    settings = replace(Settings.from_environment({}), mongodb_uri=source_set.uri)
-    with pymongo.MongoClient[Document](source_set.uri) as client:
-        indexes.apply(client[settings.database])
-        yield settings
-        client.drop_database(settings.database)
-
-
-@pytest.fixture
-async def database(source: Settings) -> AsyncIterator[Database]:
-    opened = await mongo.connect(source)
-    yield opened.database
-    await opened.close()
 
 
 @pytest.fixture
@@ -132,27 +104,27 @@ def restored(settings: Settings, folder: Path, to: datetime | None = None) -> re
 
 
 async def test_the_second_before_the_data_was_ruined_comes_back_whole(
-    source: Settings, database: Database, target: Settings, tmp_path: Path
+    own_settings: Settings, own: Database, target: Settings, tmp_path: Path
 ) -> None:
-    sale = await put_on_sale(database)
-    first = await buy(database, sale, 0, 5)
-    await counted(database)
-    following = start("backup", source, "--to", tmp_path, "--follow")
+    sale = await put_on_sale(own)
+    first = await buy(own, sale, 0, 5)
+    await counted(own)
+    following = start("backup", own_settings, "--to", tmp_path, "--follow")
     try:
 
         async def snapshot_is_whole() -> bool:
             return snapshot.is_whole(tmp_path)
 
         await until(snapshot_is_whole)
-        second = await buy(database, sale, 5, 5)
-        await counted(database)
+        second = await buy(own, sale, 5, 5)
+        await counted(own)
         await asyncio.sleep(0.05)
         just_before = datetime.now(UTC)
         await asyncio.sleep(0.05)
         # Somebody forgot the filter.
-        await database.orders.update_many({}, {"$set": {"total": 1}})
-        await database.seats.delete_many({})
-        await database.payments.drop()
+        await own.orders.update_many({}, {"$set": {"total": 1}})
+        await own.seats.delete_many({})
+        await own.payments.drop()
         await asyncio.sleep(1)
     finally:
         following.send_signal(signal.SIGTERM)
@@ -170,21 +142,21 @@ async def test_the_second_before_the_data_was_ruined_comes_back_whole(
 
 
 async def test_without_a_moment_everything_that_was_archived_comes_back(
-    source: Settings, database: Database, target: Settings, tmp_path: Path
+    own_settings: Settings, own: Database, target: Settings, tmp_path: Path
 ) -> None:
-    sale = await put_on_sale(database)
-    archived(source, tmp_path)
-    await buy(database, sale, 0, 3)
-    await database["later"].insert_one({"_id": 1, "list": [1, 2, 3], "deep": {"one": 1}})
-    await database["later"].create_index("list", name="by_list")
-    await database["later"].update_one({"_id": 1}, {"$push": {"list": 4}, "$set": {"deep.two": 2}})
-    await database["later"].rename("renamed")
-    await database["gone"].insert_one({"_id": 1})
-    await database["gone"].drop()
-    archived(source, tmp_path)
+    sale = await put_on_sale(own)
+    archived(own_settings, tmp_path)
+    await buy(own, sale, 0, 3)
+    await own["later"].insert_one({"_id": 1, "list": [1, 2, 3], "deep": {"one": 1}})
+    await own["later"].create_index("list", name="by_list")
+    await own["later"].update_one({"_id": 1}, {"$push": {"list": 4}, "$set": {"deep.two": 2}})
+    await own["later"].rename("renamed")
+    await own["gone"].insert_one({"_id": 1})
+    await own["gone"].drop()
+    archived(own_settings, tmp_path)
     outcome = restored(target, tmp_path)
     assert outcome.operations > 0
-    assert await orders_of(target) == await orders_of(source)
+    assert await orders_of(target) == await orders_of(own_settings)
     with pymongo.MongoClient[Document](target.mongodb_uri) as client:
         found = client[target.database]
         assert found["renamed"].find_one() == {
@@ -197,17 +169,17 @@ async def test_without_a_moment_everything_that_was_archived_comes_back(
 
 
 async def test_a_transaction_is_there_as_a_whole_or_not_at_all(
-    source: Settings, database: Database, target: Settings, tmp_path: Path
+    own_settings: Settings, own: Database, target: Settings, tmp_path: Path
 ) -> None:
-    await database["pairs"].insert_one({"_id": 0})
-    archived(source, tmp_path)
+    await own["pairs"].insert_one({"_id": 0})
+    archived(own_settings, tmp_path)
     # Larger than one entry of the oplog may be: it takes several, and the last one commits.
     filler = "x" * 1_000_000
     # Pieces of some megabytes roll a small oplog over, so they are archived as they come.
     stopping = threading.Event()
 
     def follow() -> None:
-        with pymongo.MongoClient[Document](source.mongodb_uri, tz_aware=True) as client:
+        with pymongo.MongoClient[Document](own_settings.mongodb_uri, tz_aware=True) as client:
             oplog.archive(client, tmp_path, no_news, stopping=stopping.is_set, catch_up=False)
 
     following = threading.Thread(target=follow)
@@ -215,12 +187,12 @@ async def test_a_transaction_is_there_as_a_whole_or_not_at_all(
     await asyncio.sleep(1)
 
     async def body(session: mongo.Session) -> None:
-        await database["pairs"].delete_many({"_id": {"$gt": 0}}, session=session)
+        await own["pairs"].delete_many({"_id": {"$gt": 0}}, session=session)
         for number in range(1, 21):
-            await database["pairs"].insert_one({"_id": number, "filler": filler}, session=session)
+            await own["pairs"].insert_one({"_id": number, "filler": filler}, session=session)
 
     began = datetime.now(UTC)
-    await mongo.transaction(database, body, seconds_max=None)
+    await mongo.transaction(own, body, seconds_max=None)
     await asyncio.sleep(1)
     stopping.set()
     following.join(SECONDS_MAX)
@@ -233,17 +205,17 @@ async def test_a_transaction_is_there_as_a_whole_or_not_at_all(
         assert pairs.count_documents({}) == 21
 
 
-def test_the_folder_is_for_its_owner_alone(source: Settings, tmp_path: Path) -> None:
-    assert run("backup", source, "--to", tmp_path / "backup").returncode == 0
+def test_the_folder_is_for_its_owner_alone(own_settings: Settings, tmp_path: Path) -> None:
+    assert run("backup", own_settings, "--to", tmp_path / "backup").returncode == 0
     assert (tmp_path / "backup").stat().st_mode & 0o077 == 0
 
 
 async def test_the_files_are_laid_out_as_mongodumps(
-    source: Settings, database: Database, tmp_path: Path
+    own_settings: Settings, own: Database, tmp_path: Path
 ) -> None:
-    sale = await put_on_sale(database)
-    archived(source, tmp_path)
-    folder = tmp_path / "snapshot" / source.database
+    sale = await put_on_sale(own)
+    archived(own_settings, tmp_path)
+    folder = tmp_path / "snapshot" / own_settings.database
     seats = bson.decode_all((folder / "seats.bson").read_bytes())
     assert {seat["_id"] for seat in seats} == {sale.seat(ordinal) for ordinal in range(40)}
     about = json_util.loads((folder / "seats.metadata.json").read_text())
@@ -254,35 +226,35 @@ async def test_the_files_are_laid_out_as_mongodumps(
 
 
 async def test_a_backup_that_was_killed_is_run_again(
-    source: Settings, database: Database, target: Settings, tmp_path: Path
+    own_settings: Settings, own: Database, target: Settings, tmp_path: Path
 ) -> None:
-    sale = await put_on_sale(database)
-    await buy(database, sale, 0, 2)
-    await database["large"].insert_many([{"_id": n, "filler": "x" * 900} for n in range(400)])
+    sale = await put_on_sale(own)
+    await buy(own, sale, 0, 2)
+    await own["large"].insert_many([{"_id": n, "filler": "x" * 900} for n in range(400)])
     for moment in (0.25, 0.4, 0.6, 1.2, 2.0):
-        running = start("backup", source, "--to", tmp_path, "--follow")
+        running = start("backup", own_settings, "--to", tmp_path, "--follow")
         await asyncio.sleep(moment)
         running.kill()
         running.wait()
-    again = run("backup", source, "--to", tmp_path)
+    again = run("backup", own_settings, "--to", tmp_path)
     assert again.returncode == 0, again.stdout + again.stderr
-    more = await buy(database, sale, 2, 2)
-    archived(source, tmp_path)
+    more = await buy(own, sale, 2, 2)
+    archived(own_settings, tmp_path)
     check(tmp_path, no_news)
     restored(target, tmp_path)
     assert set(more) < set(await orders_of(target))
-    assert await orders_of(target) == await orders_of(source)
+    assert await orders_of(target) == await orders_of(own_settings)
 
 
 @pytest.fixture
-async def backup(source: Settings, database: Database, tmp_path: Path) -> Path:
+async def backup(own_settings: Settings, own: Database, tmp_path: Path) -> Path:
     """A whole backup with two segments."""
-    sale = await put_on_sale(database)
-    archived(source, tmp_path)
-    await buy(database, sale, 0, 1)
-    archived(source, tmp_path)
-    await buy(database, sale, 1, 1)
-    archived(source, tmp_path)
+    sale = await put_on_sale(own)
+    archived(own_settings, tmp_path)
+    await buy(own, sale, 0, 1)
+    archived(own_settings, tmp_path)
+    await buy(own, sale, 1, 1)
+    archived(own_settings, tmp_path)
     assert len(check(tmp_path, no_news)) >= 2
     return tmp_path
 
@@ -339,14 +311,14 @@ def test_a_missing_segment_is_named_the_last_one_as_well(backup: Path) -> None:
 
 
 async def test_an_oplog_that_has_rolled_over_is_named_as_a_gap(
-    source: Settings, database: Database, tmp_path: Path
+    own_settings: Settings, own: Database, tmp_path: Path
 ) -> None:
-    await put_on_sale(database)
-    archived(source, tmp_path)
-    await let_history_go(database)
+    await put_on_sale(own)
+    archived(own_settings, tmp_path)
+    await let_history_go(own)
     with pytest.raises(HistoryGone, match="gap"):
-        archived(source, tmp_path)
-    ended = run("backup", source, "--to", tmp_path)
+        archived(own_settings, tmp_path)
+    ended = run("backup", own_settings, "--to", tmp_path)
     assert ended.returncode == 1
     assert "larger" in ended.stderr
 
@@ -360,21 +332,23 @@ def test_a_moment_outside_the_backup_is_refused(backup: Path, target: Settings) 
     assert "zone" in ended.stderr
 
 
-def test_a_database_with_documents_is_never_restored_over(backup: Path, source: Settings) -> None:
-    ended = run("restore", source, "--from", backup)
+def test_a_database_with_documents_is_never_restored_over(
+    backup: Path, own_settings: Settings
+) -> None:
+    ended = run("restore", own_settings, "--from", backup)
     assert ended.returncode == 1
     assert "fresh replica set" in ended.stderr
 
 
 async def test_a_sale_goes_on_while_it_is_backed_up(
-    source: Settings, database: Database, target: Settings, tmp_path: Path
+    own_settings: Settings, own: Database, target: Settings, tmp_path: Path
 ) -> None:
-    sale = await put_on_sale(database)
-    buying = asyncio.create_task(buy(database, sale, 0, 20))
+    sale = await put_on_sale(own)
+    buying = asyncio.create_task(buy(own, sale, 0, 20))
     await asyncio.sleep(0.1)
-    await asyncio.to_thread(archived, source, tmp_path)
+    await asyncio.to_thread(archived, own_settings, tmp_path)
     during = await asyncio.wait_for(buying, SECONDS_MAX)
-    await asyncio.to_thread(archived, source, tmp_path)
+    await asyncio.to_thread(archived, own_settings, tmp_path)
     began = time.monotonic()
     restored(target, tmp_path)
     assert time.monotonic() - began < SECONDS_MAX

@@ -1,16 +1,13 @@
 """The change stream loses its history in every way it can: counters are exact all the same."""
 
 import asyncio
-import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pymongo
 import pytest
 
 import indexes
-from scripts.replica_set import ReplicaSet
 from tests.conftest import put_on_sale
 from tests.nouns.test_checkout import ordered
 from tests.workers.test_changes import at_rest, started, worker
@@ -21,36 +18,8 @@ from ticketing.settings import Settings
 from workers import changes
 from workers.metrics import Metrics
 
-OPLOG_MEGABYTES = 2
 FILLER = "x" * 100_000
 ROUNDS_MAX = 60
-
-
-@pytest.fixture(scope="module")
-def small_history() -> Iterator[ReplicaSet]:
-    with (
-        tempfile.TemporaryDirectory(prefix="ticketing-") as folder,
-        # History goes piece by piece, and none that is younger than the last checkpoint.
-        ReplicaSet(folder, oplog_megabytes=OPLOG_MEGABYTES, checkpoint_seconds=1) as running,
-    ):
-        yield running
-
-
-@pytest.fixture
-def own_settings(small_history: ReplicaSet) -> Iterator[Settings]:
-    """Settings of a database that a test may ruin."""
-    settings = replace(Settings.from_environment({}), mongodb_uri=small_history.uri)
-    with pymongo.MongoClient[Document](small_history.uri) as client:
-        indexes.apply(client[settings.database])
-        yield settings
-        client.drop_database(settings.database)
-
-
-@pytest.fixture
-async def own(own_settings: Settings) -> AsyncIterator[Database]:
-    opened = await mongo.connect(own_settings)
-    yield opened.database
-    await opened.close()
 
 
 @asynccontextmanager

@@ -24,7 +24,7 @@ EXIT_SETTINGS = 2
 EXIT_UNUSABLE = 3
 LOOK_SECONDS_MAX = 3.0
 # Open requests end within the operation time limit; what lasts longer is a client that hangs.
-STOP_SECONDS_MAX = 12
+STOP_SECONDS_MAX = 9
 BACKLOG = 4_096
 CONNECTIONS_MAX = 20_000
 KEEP_ALIVE_SECONDS = 75
