@@ -101,7 +101,7 @@ class Services:
             keys=HoldRequest.touches,
             group_size_max=GROUP_SIZE_MAX,
             queue_size_max=QUEUE_SIZE_MAX,
-            in_flight_max=2,
+            in_flight_max=3,
             is_everybodys=mongo.is_outage,
         )
         self.orders: GroupCommit[OrderRequest, Document | Refusal] = GroupCommit(
