@@ -33,6 +33,12 @@ Result = TypeVar("Result")
 # drivers' own limits (30 s to find a server, 120 s for a transaction) would hold a fan for minutes.
 OPERATION_TIMEOUT_MS = 8_000
 SERVER_SELECTION_TIMEOUT_MS = 4_000
+# A node that hangs keeps its connections open, and what was asked of it would wait for the whole
+# of its operation's time. The driver looks at each node this often and gives one up that has not
+# answered for both of these together: then it breaks off what waits there, and asks the new
+# primary. By default it would take twice as long as a fan waits.
+HEARTBEAT_MS = 1_000
+CONNECT_TIMEOUT_MS = 2_500
 AGGREGATE_BATCH_SIZE = 10_000
 
 
@@ -69,7 +75,8 @@ async def connect(
         "w": "majority",
         "readConcernLevel": "majority",
         "serverSelectionTimeoutMS": SERVER_SELECTION_TIMEOUT_MS,
-        "connectTimeoutMS": SERVER_SELECTION_TIMEOUT_MS,
+        "connectTimeoutMS": CONNECT_TIMEOUT_MS,
+        "heartbeatFrequencyMS": HEARTBEAT_MS,
         "maxPoolSize": 64,
         "appname": "ticketing",
         "event_listeners": list(listeners),

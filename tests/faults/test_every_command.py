@@ -142,17 +142,13 @@ def injector(settings: Settings) -> Iterator[Injector]:
 
 
 @pytest.fixture
-async def impatient(
+async def relayed(
     settings: Settings, replica_set: ReplicaSet, injector: Injector
 ) -> AsyncIterator[Database]:
-    """The database by a relay, and a client that looks at once whether the server is there again.
-
-    A server that really shuts down closes the connection on which the driver watches it. One that
-    only says so does not, and the driver would next look at it after ten seconds.
-    """
+    """The database by a relay, which can lose an answer."""
     async with relay_to(replica_set.ports[0]) as relay:
         injector.relay = relay
-        uri = f"mongodb://127.0.0.1:{relay.port}/?directConnection=true&heartbeatFrequencyMS=500"
+        uri = f"mongodb://127.0.0.1:{relay.port}/?directConnection=true"
         opened = await mongo.connect(replace(settings, mongodb_uri=uri))
         yield opened.database
         await opened.close()
@@ -442,7 +438,7 @@ OPERATIONS = {
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("operation", OPERATIONS)
 async def test_whichever_command_fails_what_is_told_is_true_and_again_completes_it(
-    impatient: Database, injector: Injector, capsys: pytest.CaptureFixture[str], operation: str
+    relayed: Database, injector: Injector, capsys: pytest.CaptureFixture[str], operation: str
 ) -> None:
     chosen, turn = OPERATIONS[operation], list(OPERATIONS).index(operation)
     injected: set[int] = set()
@@ -451,7 +447,7 @@ async def test_whichever_command_fails_what_is_told_is_true_and_again_completes_
         for group in FAULTS:
             name = list(group)[(at + turn) % len(group)]
             injector.fault, injector.hit, injector.sent = group[name], None, 0
-            sent = max(sent, await _tried(impatient, injector, chosen, at))
+            sent = max(sent, await _tried(relayed, injector, chosen, at))
             if injector.hit:
                 injected.add(at)
                 with capsys.disabled():
@@ -463,10 +459,10 @@ async def test_whichever_command_fails_what_is_told_is_true_and_again_completes_
 
 @pytest.mark.parametrize("operation", ["hold", "order", "confirm"])
 async def test_a_stall_of_five_seconds_is_waited_for_and_breaks_nothing(
-    impatient: Database, injector: Injector, operation: str
+    relayed: Database, injector: Injector, operation: str
 ) -> None:
     injector.fault, injector.hit, injector.sent = STALL, None, 0
-    await _tried(impatient, injector, OPERATIONS[operation], 2)
+    await _tried(relayed, injector, OPERATIONS[operation], 2)
     assert injector.hit
 
 
