@@ -30,6 +30,12 @@ START_SECONDS_MAX = 60.0
 # How long the processes of an owner that was killed may take to end: their grace and a little.
 _HANDOVER_SECONDS = child.GRACE_SECONDS + 5.0
 _ELECTION_TIMEOUT_MS = 1_000
+# Several in an election's timeout: by default there is one in two seconds, and a new primary that
+# has not heard of a majority for that timeout gives up again, while a node hangs.
+_HEARTBEAT_MS = 250
+# A new primary looks for what others have and it has not; of one that hangs it would wait longer.
+# What a majority has acknowledged it has in any case.
+_CATCH_UP_MS = 500
 _CACHE_GB = 0.5
 OPLOG_MEGABYTES = 1_024
 CHECKPOINT_SECONDS = 60
@@ -225,6 +231,9 @@ class ReplicaSet:
             "shutdownTimeoutMillisForSignaledShutdown": 200,
             # What a killed process left open blocks its documents for so long; a minute by default.
             "transactionLifetimeLimitSeconds": 10,
+            # How much longer than it asked for a node waits for the one it copies from: with the
+            # default of 5 a node that hangs keeps the others from a majority for ten seconds.
+            "oplogNetworkTimeoutBufferSeconds": 1,
             "diagnosticDataCollectionEnabled": "false",
         }
         command: list[str | Path] = [
@@ -265,7 +274,11 @@ class ReplicaSet:
         members = [
             {"_id": node, "host": f"127.0.0.1:{port}"} for node, port in enumerate(self.ports)
         ]
-        settings = {"electionTimeoutMillis": _ELECTION_TIMEOUT_MS}
+        settings = {
+            "electionTimeoutMillis": _ELECTION_TIMEOUT_MS,
+            "heartbeatIntervalMillis": _HEARTBEAT_MS,
+            "catchUpTimeoutMillis": _CATCH_UP_MS,
+        }
         try:
             with self._client(0) as client:
                 try:

@@ -33,10 +33,9 @@ Result = TypeVar("Result")
 # drivers' own limits (30 s to find a server, 120 s for a transaction) would hold a fan for minutes.
 OPERATION_TIMEOUT_MS = 8_000
 SERVER_SELECTION_TIMEOUT_MS = 4_000
-# A node that hangs keeps its connections open, and what was asked of it would wait for the whole
-# of its operation's time. The driver looks at each node this often and gives one up that has not
-# answered for both of these together: then it breaks off what waits there, and asks the new
-# primary. By default it would take twice as long as a fan waits.
+# A node that hangs keeps its connections open. The driver looks at each node this often, and gives
+# one up that has not answered for both of these together: what waits there is broken off and sent
+# to the new primary within the same operation. By default that takes longer than an operation may.
 HEARTBEAT_MS = 1_000
 CONNECT_TIMEOUT_MS = 2_500
 AGGREGATE_BATCH_SIZE = 10_000
