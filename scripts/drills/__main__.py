@@ -157,6 +157,7 @@ def _table(verdicts: list[Verdict]) -> str:
     for verdict in verdicts:
         for what, seconds in verdict.takeover_seconds.items():
             lines.append(f"{verdict.drill}: {what} taken over after {seconds:.1f} s")
+        lines += [f"{verdict.drill}: {each}" for each in verdict.problems[:SHOWN_PROBLEMS_MAX]]
     return "\n".join(lines)
 
 
