@@ -17,7 +17,7 @@ from pymongo import AsyncMongoClient, ReadPreference, WriteConcern
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import ConnectionFailure, PyMongoError
+from pymongo.errors import BulkWriteError, ConnectionFailure, PyMongoError, WriteConcernError
 from pymongo.read_concern import ReadConcern
 
 from ticketing.settings import Settings
@@ -115,8 +115,15 @@ def is_outage(error: Exception) -> bool:
     Then nobody's request is the cause, and to try the same again at once would only wait again.
     """
     return isinstance(error, PyMongoError) and (
-        isinstance(error, ConnectionFailure) or bool(error.timeout)
+        isinstance(error, ConnectionFailure) or bool(error.timeout) or _lacks_majority(error)
     )
+
+
+def _lacks_majority(error: PyMongoError) -> bool:
+    """Whether a write was made and no majority has it, such as by a primary that stepped down."""
+    if isinstance(error, BulkWriteError):
+        return bool(error.details["writeConcernErrors"]) and not error.details["writeErrors"]
+    return isinstance(error, WriteConcernError)
 
 
 async def _in_transaction(

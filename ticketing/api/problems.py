@@ -15,27 +15,19 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.types import ExceptionHandlersMap
-from pymongo.errors import (
-    ConnectionFailure,
-    ExecutionTimeout,
-    PyMongoError,
-    WriteConcernError,
-)
+from pymongo.errors import PyMongoError
 
-from ticketing import errors, events, gateway, holds, printing, states, webhooks
+from ticketing import errors, events, gateway, holds, mongo, printing, states, webhooks
 from ticketing.api import middleware
 from ticketing.api.replies import Reply
 from ticketing.group_commit import Overloaded
+from ticketing.telemetry.logs import named
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:ticketing:problem:"
 # How soon a client should come back while the replica set elects a primary: an election takes
 # about two seconds, and all clients coming back at once would be the next flood.
 RETRY_AFTER_SECONDS = 2
-
-# What passes by itself. Any other error of the driver is answered the same way, since the caller
-# can do nothing but try again, but somebody should look at it.
-_PASSING = (ConnectionFailure, ExecutionTimeout, WriteConcernError)
 
 # What RFC 3986 lets stand in a path as it is.
 _PATH_CHARACTERS = "/:@!$&'()*+,;="
@@ -142,12 +134,13 @@ def _refused(request: Request[Any, Any, Any], refusal: errors.Refusal) -> Respon
 
 def _database_failed(request: Request[Any, Any, Any], error: PyMongoError) -> Response[Any]:
     # What the driver says names hosts and commands, so it goes to the log and not to the caller.
-    identifier, kind = middleware.request_id(request.scope), type(error).__name__
-    if error.timeout or isinstance(error, _PASSING):
-        # One line each: during an outage every request comes here.
-        logger.warning("request %s: %s: %.200s", identifier, kind, error)
+    identifier = middleware.request_id(request.scope)
+    if mongo.is_outage(error):
+        # One line each: during an outage every request comes here. Any other is answered the same
+        # way, since the caller can do nothing but try again, but somebody should look at it.
+        logger.warning("request %s: %s", identifier, named(error))
     else:
-        logger.error("request %s: %s", identifier, kind, exc_info=error)
+        logger.error("request %s: %s", identifier, named(error), exc_info=error)
     return _refused(
         request, Unavailable("The database can't answer just now. Send the same request again.")
     )
