@@ -19,6 +19,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from pymongo import ReturnDocument, UpdateOne
+from pymongo.errors import PyMongoError
 
 from ticketing import back_off, identifiers, ledger, mongo, outbox, pages, states
 from ticketing.errors import NotFound, Refusal
@@ -26,6 +27,7 @@ from ticketing.gateway import Notice, Provider, Refunded
 from ticketing.mongo import Database, Document, Session
 from ticketing.pages import Page
 from ticketing.states import OrderState
+from ticketing.telemetry.logs import named
 
 SENT_PER_RUN_MAX = 100
 SENT_AT_ONCE_MAX = 8
@@ -187,8 +189,10 @@ async def send_due(database: Database, providers: Named, now: datetime) -> int:
         async with gate:
             try:
                 await _send(database, providers, refund_id, now)
+            # Its lease ends by itself and it is tried again; the others are not its fault.
+            except PyMongoError as error:
+                log.warning("What became of refund %s is not kept yet: %s", refund_id, named(error))
             except Exception:
-                # Its lease ends by itself and it is tried again; the others are not its fault.
                 log.exception("What became of refund %s could not be kept", refund_id)
 
     await asyncio.gather(*(one(refund["_id"]) for refund in due))
