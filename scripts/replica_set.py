@@ -229,8 +229,9 @@ class ReplicaSet:
         parameters = {
             "enableTestCommands": 1,  # for the fail points that tests and drills set
             "shutdownTimeoutMillisForSignaledShutdown": 200,
-            # What a killed process left open blocks its documents for so long; a minute by default.
-            "transactionLifetimeLimitSeconds": 10,
+            # What a killed process left open blocks its documents for so long, and half as long
+            # again until the server looks; a minute by default. No operation may take longer.
+            "transactionLifetimeLimitSeconds": 8,
             # How much longer than it asked for a node waits for the one it copies from: with the
             # default of 5 a node that hangs keeps the others from a majority for ten seconds.
             "oplogNetworkTimeoutBufferSeconds": 1,
