@@ -249,6 +249,7 @@ class _Attempt:
     not_on_sale: Refusal | None = None
     tries: int = 0
     outcome: Hold | Refusal | None = None
+    has_leftover: bool = False
 
     @cached_property
     def hold_id(self) -> str:
@@ -618,8 +619,7 @@ async def _settle(
     yielding: dict[str, set[str]] = {}
     if doubtful:
         yielding = await _read_back(database, doubtful, claims, taken.crowded, known, now)
-    if yielded := set().union(*yielding.values()):
-        await seats.let_go(database, yielding, "yielded", held_until=until, among=yielded)
+    await _let_go_of_losers(database, trying, yielding, until)
     if boards is not None:
         for attempt in trying:
             if isinstance(attempt.outcome, Hold):
@@ -627,6 +627,17 @@ async def _settle(
             elif attempt.hold_id in yielding:
                 boards.mark(attempt.request.event_id, yielding[attempt.hold_id], "available")
     return [attempt for attempt in trying if attempt.outcome is None]
+
+
+async def _let_go_of_losers(
+    database: Database, trying: list[_Attempt], yielding: dict[str, set[str]], until: datetime
+) -> None:
+    if yielded := set().union(*yielding.values()):
+        await seats.let_go(database, yielding, "yielded", held_until=until, among=yielded)
+    # What an earlier try of the same request has left, of which nobody was told since the database
+    # went away: it has another end than what was taken just now.
+    if leftover := [attempt.hold_id for attempt in trying if attempt.has_leftover]:
+        await seats.let_go(database, leftover, "yielded")
 
 
 def _claims(hold_id: str, seat_ids: list[str], slots: list[str], until: datetime) -> list[Claim]:
@@ -681,6 +692,10 @@ async def _read_back(
             yielding[attempt.hold_id] = won.intersection(attempt.wanted)
             if attempt.request.seat_ids:
                 attempt.outcome = SeatsUnavailable(lost)
+                until = claims[attempt.hold_id][0].held_until
+                attempt.has_leftover = any(
+                    seat["_id"] in won and seat.get("heldUntil") != until for seat in all_mine
+                )
         else:
             held = [seat for seat in all_mine if seat["_id"] in won]
             attempt.outcome = _hold(attempt.event, attempt.hold_id, held)

@@ -8,7 +8,7 @@ from pymongo.errors import AutoReconnect
 from tests.conftest import NOW, Sale, asked_of_the_server, put_on_sale
 from ticketing import checkout, events, holds, seats
 from ticketing.errors import IdempotencyKeyReused, Invalid, NotFound, Refusal
-from ticketing.holds import Hold, HoldExpired, HoldRequest
+from ticketing.holds import Hold, HoldExpired, HoldRequest, SeatsUnavailable
 from ticketing.mongo import Database
 
 LATER = NOW + timedelta(seconds=601)
@@ -362,3 +362,25 @@ async def test_a_plan_says_of_each_seat_what_was_laid_out(database: Database) ->
     plan = await seats.Plans(database).get(sale.event_id)
     state = {"status": "available", "from": None, "cause": None}
     assert [plan.seat(n) | state for n in range(15)] == await seats.read(database, sale.event)
+
+
+async def test_what_a_try_nobody_answered_has_left_goes_when_the_same_request_is_refused(
+    either: Database,
+) -> None:
+    sale = await put_on_sale(either)
+    wish = HoldRequest(sale.event_id, "fan_a", sale.seats(1, 2, 3), key="k", body=b"b")
+    (first,) = await holds.place(either, [wish], hold_seconds=600, now=NOW)
+    assert isinstance(first, Hold)
+    # As if only two of the seats had been written when the database went away, and another fan
+    # was faster at the third.
+    lost = {"status": "available", "from": "held", "cause": "yielded"}
+    gone = dict.fromkeys(("holdId", "heldUntil", "holdLead", "fanSlot"), "")
+    await either.seats.update_one({"_id": sale.seat(3)}, {"$set": lost, "$unset": gone})
+    other = HoldRequest(sale.event_id, "fan_b", sale.seats(3))
+    (taken,) = await holds.place(either, [other], hold_seconds=600, now=NOW)
+    assert isinstance(taken, Hold)
+    later = NOW + timedelta(seconds=5)
+    (refused,) = await holds.place(either, [wish], hold_seconds=600, now=later)
+    assert isinstance(refused, SeatsUnavailable)
+    assert await holds.seats_of(either, [first.hold_id]) == []
+    assert await either.seats.count_documents({"status": "held"}) == 1
