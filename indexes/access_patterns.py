@@ -631,4 +631,69 @@ OTHERS = (
     ),
 )
 
-ACCESS_PATTERNS: tuple[AccessPattern, ...] = (*SEATS, *EVENTS, *ORDERS, *MONEY, *OTHERS)
+PEOPLE = (
+    AccessPattern("a member of a team", "team_members", {"_id": "mem_nobody"}),
+    AccessPattern(
+        "members of a team",
+        "team_members",
+        {"organiserId": "org_nobody"},
+        declared.MEMBERS_BY_ORGANISER,
+        BY_ID,
+        200,
+    ),
+    AccessPattern("an API key", "api_keys", {"_id": "nobody", "revokedAt": None}),
+    AccessPattern(
+        "API keys of an organiser",
+        "api_keys",
+        {"organiserId": "org_nobody"},
+        declared.API_KEYS_BY_ORGANISER,
+        (("createdAt", 1), ("_id", 1)),
+        500,
+    ),
+    AccessPattern(
+        "valid API keys of an organiser",
+        "api_keys",
+        {"organiserId": "org_nobody", "revokedAt": None},
+        declared.API_KEYS_BY_ORGANISER,
+    ),
+    AccessPattern(
+        "revoked API keys past their keeping",
+        "api_keys",
+        {"forgetAt": {"$lte": NOW}},
+        declared.API_KEYS_TO_FORGET,
+    ),
+    AccessPattern(
+        "what was changed of an organiser's",
+        "audit_log",
+        {"organiserId": "org_nobody", "_id": {"$lt": "aud_nobody"}},
+        declared.AUDIT_LOG_BY_ORGANISER,
+        (("_id", -1),),
+        PAGE,
+    ),
+    AccessPattern(
+        "an account by its address",
+        "accounts",
+        {"email": "nobody@example.org"},
+        declared.ACCOUNTS_BY_EMAIL,
+    ),
+    AccessPattern(
+        "registrations past their end",
+        "registrations",
+        {"expiresAt": {"$lte": NOW}},
+        declared.REGISTRATIONS_TO_FORGET,
+    ),
+    AccessPattern(
+        "sessions of an account",
+        "sessions",
+        {"accountId": "fan_nobody"},
+        declared.SESSIONS_BY_ACCOUNT,
+    ),
+    AccessPattern(
+        "sessions past their end",
+        "sessions",
+        {"expiresAt": {"$lte": NOW}},
+        declared.SESSIONS_TO_FORGET,
+    ),
+)
+
+ACCESS_PATTERNS: tuple[AccessPattern, ...] = (*SEATS, *EVENTS, *ORDERS, *MONEY, *OTHERS, *PEOPLE)

@@ -225,6 +225,34 @@ SEAT_CHANGES_BY_AGE = Index(
     expire_after_seconds=HOUR_SECONDS,
 )
 
+# --- People --------------------------------------------------------------------------------------
+
+MEMBERS_BY_ORGANISER = Index("team_members", (("organiserId", 1), ("_id", 1)), "members of a team")
+API_KEYS_BY_ORGANISER = Index(
+    "api_keys", (("organiserId", 1), ("createdAt", 1), ("_id", 1)), "API keys of an organiser"
+)
+API_KEYS_TO_FORGET = Index(
+    "api_keys",
+    (("forgetAt", 1),),
+    "revoked API keys past their keeping",
+    sparse=True,
+    expire_after_seconds=0,
+)
+AUDIT_LOG_BY_ORGANISER = Index(
+    "audit_log", (("organiserId", 1), ("_id", -1)), "what was changed of an organiser's"
+)
+ACCOUNTS_BY_EMAIL = Index("accounts", (("email", 1),), "an account by its address", unique=True)
+REGISTRATIONS_TO_FORGET = Index(
+    "registrations",
+    (("expiresAt", 1),),
+    "registrations past their end",
+    expire_after_seconds=0,
+)
+SESSIONS_BY_ACCOUNT = Index("sessions", (("accountId", 1),), "sessions of an account")
+SESSIONS_TO_FORGET = Index(
+    "sessions", (("expiresAt", 1),), "sessions past their end", expire_after_seconds=0
+)
+
 INDEXES: tuple[Index, ...] = (
     SEATS_BY_HOLD,
     SEATS_BY_FAN_SLOT,
@@ -271,4 +299,12 @@ INDEXES: tuple[Index, ...] = (
     WEBHOOKS_BY_ORGANISER,
     NOTICES_BY_AGE,
     SEAT_CHANGES_BY_AGE,
+    MEMBERS_BY_ORGANISER,
+    API_KEYS_BY_ORGANISER,
+    API_KEYS_TO_FORGET,
+    AUDIT_LOG_BY_ORGANISER,
+    ACCOUNTS_BY_EMAIL,
+    REGISTRATIONS_TO_FORGET,
+    SESSIONS_BY_ACCOUNT,
+    SESSIONS_TO_FORGET,
 )

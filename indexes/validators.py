@@ -504,6 +504,94 @@ LEDGER_ENTRY = _object(
     additionalProperties=False,
 )
 
+# --- People --------------------------------------------------------------------------------------
+
+INSTANT_OR_NULL: Schema = {"bsonType": ["date", "null"]}
+SHA256: Schema = {"bsonType": "string", "pattern": "^[0-9a-f]{64}$"}
+TEAM_MEMBER = _object(
+    {
+        "_id": _identifier("mem_"),
+        "organiserId": TEXT,
+        "memberId": TEXT,
+        "role": _one_of("viewer", "boxOffice", "editor", "owner"),
+        "addedBy": TEXT,
+        "addedAt": INSTANT,
+    }
+)
+API_KEY = _object(
+    {
+        "_id": {"bsonType": "string", "pattern": "^[0-9a-f]{16}$"},
+        "organiserId": TEXT,
+        "name": TEXT,
+        "scope": _one_of("gate", "viewer", "boxOffice", "editor"),
+        "eventId": TEXT_OR_NULL,
+        "hash": SHA256,
+        "requestHash": TEXT,
+        "createdAt": INSTANT,
+        "lastUsedAt": INSTANT_OR_NULL,
+        "revokedAt": INSTANT_OR_NULL,
+    },
+    {"forgetAt": INSTANT},
+)
+AUDIT_ENTRY = _object(
+    {
+        "_id": _identifier("aud_"),
+        "at": INSTANT,
+        "organiserId": TEXT,
+        "actorId": TEXT,
+        "actorRole": TEXT,
+        "keyId": TEXT_OR_NULL,
+        "action": TEXT,
+        "about": {"bsonType": "string"},
+        "address": TEXT,
+        "requestId": TEXT,
+        "before": {"bsonType": "object"},
+        "outcome": TEXT_OR_NULL,
+    },
+    {"after": {"bsonType": "object"}, "completedAt": INSTANT},
+)
+ACCOUNT = _object(
+    {
+        "_id": TEXT,
+        "role": _one_of("fan", "organiser", "admin"),
+        "email": TEXT,
+        # A hash by argon2id: a password itself would be refused.
+        "passwordHash": {"bsonType": "string", "pattern": "^\\$argon2id\\$"},
+        "createdAt": INSTANT,
+    },
+    {
+        "language": _one_of("en", "de"),
+        "resetNonce": TEXT,
+        "newEmail": _object({"address": TEXT, "nonce": TEXT}),
+        "secondFactor": _object(
+            {"secret": TEXT, "confirmedAt": INSTANT_OR_NULL, "lastStep": COUNT}
+        ),
+    },
+)
+REGISTRATION = _object(
+    {
+        "_id": _identifier("reg_"),
+        "role": _one_of("fan", "organiser"),
+        "email": TEXT,
+        "passwordHash": {"bsonType": "string", "pattern": "^\\$argon2id\\$"},
+        "createdAt": INSTANT,
+        "expiresAt": INSTANT,
+    },
+    {"name": TEXT, "language": _one_of("en", "de")},
+)
+SESSION = _object(
+    {
+        "_id": _identifier("ses_"),
+        "accountId": TEXT,
+        "hash": SHA256,
+        "createdAt": INSTANT,
+        "usedAt": INSTANT,
+        "expiresAt": INSTANT,
+        "endedAt": INSTANT_OR_NULL,
+    },
+    {"endedBecause": TEXT, "formerHash": SHA256},
+)
+
 VALIDATORS: dict[str, Schema] = {
     "events": EVENT,
     "seats": SEAT,
@@ -527,6 +615,12 @@ VALIDATORS: dict[str, Schema] = {
     "changes_set_aside": SET_ASIDE,
     "fans": FAN,
     "leases": LEASE,
+    "team_members": TEAM_MEMBER,
+    "api_keys": API_KEY,
+    "audit_log": AUDIT_ENTRY,
+    "accounts": ACCOUNT,
+    "registrations": REGISTRATION,
+    "sessions": SESSION,
 }
 
 # What no schema can say: that an entry's lines sum to zero. An update is checked like an insert, so

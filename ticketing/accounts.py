@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 from pymongo import ReturnDocument
 
@@ -13,10 +14,17 @@ LANGUAGES = ("en", "de")
 
 @dataclass(frozen=True)
 class Caller:
-    """The person behind a verified token: `role` is fan, organiser or admin."""
+    """Who is behind a verified token or key: `role` is fan, organiser, admin or gate.
+
+    `scope` is the highest role in a team that may be used, which for a person is the highest there
+    is; `key_id` and `event_id` are an API key's.
+    """
 
     subject: str
     role: str
+    scope: Literal["gate", "viewer", "boxOffice", "editor", "owner"] = "owner"
+    key_id: str | None = None
+    event_id: str | None = None
 
 
 async def profile(database: Database, fan_id: str) -> Document | None:

@@ -37,7 +37,7 @@ async def begin(database: Database, event_id: str, caller: Caller, now: datetime
 
     Raises NotFound, or EventState for an event that has ended.
     """
-    event = await events.owned(database, event_id, caller)
+    event = await events.owned(database, event_id, caller, "owner")
 
     async def body(session: Session) -> Document:
         known = await database.jobs.find_one({"_id": _job_id(event_id)}, session=session)

@@ -16,7 +16,7 @@ from zoneinfo import available_timezones
 import msgspec
 from pymongo import ReturnDocument
 
-from ticketing import pages
+from ticketing import pages, teams
 from ticketing.accounts import Caller
 from ticketing.clock import rfc3339, to_millisecond
 from ticketing.errors import Invalid, NotFound, Refusal
@@ -428,21 +428,45 @@ class Recent:
 
 
 async def visible(database: Database, event_id: str, caller: Caller | None) -> Document:
-    """The event as this caller may see it: a draft only by its organiser. Raises NotFound."""
+    """The event as this caller may see it: a draft only by its team. Raises NotFound."""
     event = await find(database, event_id)
-    if event["status"] == "draft" and not (caller and may_manage(event, caller)):
-        raise NotFound("There is no such event.")
+    if event["status"] == "draft":
+        if caller is None:
+            raise NotFound("There is no such event.")
+        await _allow(database, event, caller, "viewer")
     return event
 
 
 async def owned(
-    database: Database, event_id: str, caller: Caller, *, session: Session | None = None
+    database: Database,
+    event_id: str,
+    caller: Caller,
+    needs: teams.Role,
+    *,
+    session: Session | None = None,
 ) -> Document:
-    """The event if this caller may manage it, else NotFound as if there were none."""
+    """The event if this caller has that role with its organiser.
+
+    Raises NotFound as if there were none, or RoleTooLow for one of the organiser's team.
+    """
     event = await find(database, event_id, session=session)
-    if not may_manage(event, caller):
-        raise NotFound("There is no such event.")
+    await _allow(database, event, caller, needs, session)
     return event
+
+
+async def _allow(
+    database: Database,
+    event: Document,
+    caller: Caller,
+    needs: teams.Role,
+    session: Session | None = None,
+) -> None:
+    if caller.role == "gate" and needs == "gate" and caller.event_id == event["_id"]:
+        return
+    try:
+        await teams.allow(database, caller, event["organiserId"], needs, session=session)
+    except NotFound:
+        raise NotFound("There is no such event.") from None
 
 
 def moved(event: Document, wanted: Move) -> Document:
@@ -487,13 +511,6 @@ async def set_fees(database: Database, event_id: str, per_seat: int, basis_point
     terms = {"perSeat": per_seat, "basisPoints": basis_points}
     await database.events.update_one({"_id": event_id}, {"$set": {"fees": terms}})
     return await find(database, event_id)
-
-
-def may_manage(event: Document, caller: Caller) -> bool:
-    """Whether the event is the caller's own, or the caller an admin."""
-    return caller.role == "admin" or (
-        caller.role == "organiser" and event["organiserId"] == caller.subject
-    )
 
 
 async def listing(
@@ -559,7 +576,7 @@ async def publish(database: Database, event_id: str, caller: Caller, now: dateti
 
     Raises NotFound, or EventState for an event that is cancelled or ended.
     """
-    event = await owned(database, event_id, caller)
+    event = await owned(database, event_id, caller, "editor")
     published: Document | None = await database.events.find_one_and_update(
         {"_id": event_id, "status": "draft"},
         {"$set": {"status": "published", "publishedAt": now}},
@@ -567,7 +584,7 @@ async def publish(database: Database, event_id: str, caller: Caller, now: dateti
     )
     if published is not None:
         return published
-    event = await owned(database, event_id, caller)
+    event = await find(database, event_id)
     if event["status"] != "published":
         raise EventState(f"The event is {event['status']}: it can't be published.")
     return event

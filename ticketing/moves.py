@@ -37,7 +37,7 @@ async def move(
     """
 
     async def body(session: Session) -> Document:
-        event = await events.owned(database, event_id, caller, session=session)
+        event = await events.owned(database, event_id, caller, "editor", session=session)
         changes = events.moved(event, wanted)
         if not changes:
             return event

@@ -41,3 +41,7 @@ class Recently(Generic[Key, Value]):
             if reading.done() and self._reads.get(key, (0.0, None))[1] is reading:
                 del self._reads[key]
             raise
+
+    def forget(self) -> None:
+        """Read anew whatever is asked for from now on."""
+        self._reads.clear()

@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from email.policy import EmailPolicy
+from functools import cache
+from ipaddress import IPv4Network, IPv6Network, ip_network
 
 # Known to everybody on purpose: a developer's machine needs no set-up. Production refuses to start
 # with a secret left unset, so these never guard anything real.
@@ -24,7 +26,10 @@ _CHOICES = {
     "payment_provider": ("sandbox", "stripe"),
     "smtp_encryption": ("starttls", "tls", "none"),
     "webhooks_to_private_addresses": ("on", "off"),
+    "rate_limits": ("", "on", "off"),
+    "oidc_algorithm": ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"),
 }
+_ROLES = ("fan", "organiser", "admin")
 
 
 class SettingsError(Exception):
@@ -66,6 +71,14 @@ class Settings:
     webhooks_to_private_addresses: str = "off"
     metrics_port: int = 0
     otlp_endpoint: str = ""
+    trusted_proxies: str = ""
+    rate_limits: str = ""
+    oidc_issuer: str = ""
+    oidc_audience: str = ""
+    oidc_jwks_url: str = ""
+    oidc_algorithm: str = "RS256"
+    oidc_role_claim: str = "role"
+    oidc_roles: str = "fan=fan,organiser=organiser,admin=admin"
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] = os.environ) -> "Settings":
@@ -91,10 +104,13 @@ def _checked(settings: Settings) -> Settings:
     _check_ranges(settings)
     _check_provider(settings)
     _check_mail(settings)
+    _check_access(settings)
     completed = {
         # The sandbox takes no money: in production somebody must have asked for it.
         "sandbox_payments": settings.sandbox_payments
         or ("on" if settings.mode == "development" else "off"),
+        # A developer's load comes from one address and few accounts.
+        "rate_limits": settings.rate_limits or ("off" if settings.mode == "development" else "on"),
         "public_url": settings.public_url.rstrip("/") or f"http://{settings.host}:{settings.port}",
     }
     for name, development in (
@@ -153,6 +169,47 @@ def _check_mail(settings: Settings) -> None:
             "TICKETING_SMTP_ENCRYPTION must be starttls or tls: without either the password of"
             " TICKETING_SMTP_USER could be read on its way."
         )
+
+
+def _check_access(settings: Settings) -> None:
+    trusted_proxies(settings)
+    given = (settings.oidc_issuer, settings.oidc_audience, settings.oidc_jwks_url)
+    if any(given) and not all(given):
+        raise SettingsError(
+            "TICKETING_OIDC_ISSUER, TICKETING_OIDC_AUDIENCE and TICKETING_OIDC_JWKS_URL go"
+            " together: set all three or none."
+        )
+    if settings.oidc_jwks_url and not settings.oidc_jwks_url.startswith(("http://", "https://")):
+        raise SettingsError("TICKETING_OIDC_JWKS_URL must be an address that begins with http.")
+    if settings.mode == "production" and settings.oidc_jwks_url.startswith("http://"):
+        raise SettingsError("TICKETING_OIDC_JWKS_URL must begin with https in production.")
+    oidc_roles(settings)
+
+
+@cache
+def trusted_proxies(settings: Settings) -> tuple[IPv4Network | IPv6Network, ...]:
+    """The networks whose `X-Forwarded-For` is believed."""
+    try:
+        names = settings.trusted_proxies.replace(",", " ").split()
+        return tuple(ip_network(name) for name in names)
+    except ValueError as error:
+        raise SettingsError(
+            f"TICKETING_TRUSTED_PROXIES must be addresses or networks with commas between: {error}."
+        ) from None
+
+
+def oidc_roles(settings: Settings) -> dict[str, str]:
+    """Which of our roles each value of the issuer's role claim is; the later the stronger."""
+    roles = {}
+    for pair in settings.oidc_roles.split(","):
+        value, _, role = pair.strip().rpartition("=")
+        if not value or role not in _ROLES:
+            raise SettingsError(
+                "TICKETING_OIDC_ROLES must be pairs such as tickets-staff=organiser, with commas"
+                " between; the roles are fan, organiser and admin."
+            )
+        roles[value] = role
+    return roles
 
 
 def _is_mailbox(text: str) -> bool:

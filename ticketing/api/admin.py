@@ -6,6 +6,7 @@ from litestar import Request, put
 
 from ticketing import events, statements
 from ticketing.api import answers, auth, bodies, problems
+from ticketing.api.acting import recorded
 from ticketing.api.parameters import EventId
 from ticketing.api.routing import Router
 from ticketing.api.services import services_of
@@ -22,7 +23,12 @@ async def set_fees(request: Request[Any, Any, Any], event_id: EventId) -> answer
     """For the orders that are placed from now on; what was ordered keeps the terms it had."""
     database = services_of(request).database
     form = await bodies.read(request, bodies.FeesForm)
-    event = await events.set_fees(database, event_id, form.per_seat, form.basis_points)
+    before = await events.find(database, event_id)
+    async with recorded(
+        request, before["organiserId"], "event.fees", event_id, before.get("fees")
+    ) as change:
+        event = await events.set_fees(database, event_id, form.per_seat, form.basis_points)
+        change.after = event["fees"]
     return answers.statement(event, await statements.totals(database, event))
 
 

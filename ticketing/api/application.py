@@ -13,6 +13,7 @@ from ticketing.api import (
     admin,
     bodies,
     fan,
+    gates,
     health,
     live,
     middleware,
@@ -23,6 +24,7 @@ from ticketing.api import (
     public,
     sandbox,
     starting,
+    team,
 )
 from ticketing.api.deliveries import Deliveries
 from ticketing.api.metrics import Metrics
@@ -47,7 +49,14 @@ class Application(SharedPaths, Litestar):
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
             services: Services = self.state["services"]
-            await middleware.carry(super().__call__, services.metrics, scope, receive, send)
+            await middleware.carry(
+                super().__call__,
+                services.metrics,
+                scope,
+                receive,
+                send,
+                is_behind_tls=services.settings.public_url.startswith("https://"),
+            )
         else:
             await super().__call__(scope, receive, send)
 
@@ -94,6 +103,8 @@ def create_application(
             public.router,
             fan.router,
             organiser.router,
+            team.router,
+            gates.router,
             admin.router,
             provider.router,
             *([sandbox.router, sandbox.switches_router] if chosen.sandbox_payments == "on" else []),

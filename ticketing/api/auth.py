@@ -1,5 +1,6 @@
 """Who is calling: tokens are verified here, and routers are guarded by role."""
 
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -12,9 +13,11 @@ from joserfc.errors import JoseError
 from joserfc.jwk import OctKey
 from litestar import Request
 
+from ticketing import api_keys
 from ticketing.accounts import Caller
+from ticketing.api import client_address
 from ticketing.api.problems import Forbidden, Unauthenticated
-from ticketing.api.services import services_of
+from ticketing.api.services import Services, services_of
 from ticketing.settings import Settings
 
 # One algorithm, ours. Were the token's own header to choose, a caller could choose "none".
@@ -91,7 +94,7 @@ def required(*roles: str) -> Check:
     async def check(request: Request[Any, Any, Any]) -> None:
         if request.scope["method"] == "OPTIONS":
             return  # It tells the methods of a route, which are no secret.
-        caller = _caller(request)
+        caller = await _counted_caller(request)
         if caller is None:
             raise Unauthenticated("A token is needed: send it as a bearer token.")
         if caller.role not in roles:
@@ -106,14 +109,32 @@ async def optional(request: Request[Any, Any, Any]) -> None:
 
     A bad token is refused even here: whoever sends one believes to be somebody.
     """
-    request.scope["user"] = _caller(request)
+    request.scope["user"] = await _counted_caller(request)
 
 
-def _caller(request: Request[Any, Any, Any]) -> Caller | None:
+async def _counted_caller(request: Request[Any, Any, Any]) -> Caller | None:
+    """Who asks, once their address and then they themselves are within their limits."""
+    limits = services_of(request).limits
+    if limits.is_on:
+        limits.asked_from(request, client_address.limited_by(client_address.of(request)))
     header = request.headers.get("authorization")
     if header is None:
         return None
     scheme, _, token = header.partition(" ")
     if scheme.lower() != "bearer":
         raise Unauthenticated("The token must be sent as a bearer token.")
-    return verify(token.strip(), services_of(request).settings).caller
+    caller = (await identify(token.strip(), services_of(request))).caller
+    if limits.is_on:
+        limits.asked_by(request, caller)
+    return caller
+
+
+async def identify(token: str, services: Services) -> Token:
+    """Whose a token or an API key is. Raises Unauthenticated."""
+    key = api_keys.parts(token)
+    if key is None:
+        return verify(token, services.settings)
+    caller = await services.callers_by_key.get(key)
+    if caller is None:
+        raise Unauthenticated("The token is not valid.")
+    return Token(caller, math.inf)

@@ -19,9 +19,11 @@ from litestar.openapi.spec import (
 )
 
 from ticketing import checkout, events, holds
+from ticketing.api_keys import Scope
 from ticketing.errors import Invalid
 from ticketing.holds import SEATS_PER_HOLD_MAX
 from ticketing.sandbox import Switches
+from ticketing.teams import MemberRole
 
 BODY_BYTES_MAX = 64 * 1024
 # 80,000 seats with labels of their own, written out, are about 3 MB; labels of 40 letters 16 MB.
@@ -30,6 +32,7 @@ NAME_LENGTH_MAX = 200
 REASON_LENGTH_MAX = 200
 EMAIL_LENGTH_MAX = 254
 IDEMPOTENCY_KEY_LENGTH_MAX = 255
+SUBJECT_LENGTH_MAX = 128
 REFERENCE_PREFIX = "#/components/schemas/"
 
 Form = TypeVar("Form", bound=msgspec.Struct)
@@ -84,6 +87,20 @@ class WebhookForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
     url: str
     kinds: list[str] | msgspec.UnsetType = msgspec.UNSET
+
+
+class MemberForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """What somebody may do in a team."""
+
+    role: MemberRole
+
+
+class ApiKeyForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """A key by a name of the organiser's own; `eventId` is needed for the scope `gate` alone."""
+
+    name: str
+    scope: Scope
+    event_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
 async def read(request: Request[Any, Any, Any], form: type[Form]) -> Form:
@@ -175,6 +192,25 @@ def profile(form: ProfileForm) -> tuple[str, str]:
     return name, email
 
 
+def api_key(form: ApiKeyForm) -> tuple[str, str | None]:
+    """The trimmed name, and the event of a gate's key; raises Invalid."""
+    name = events.label(form.name)
+    faults = []
+    if fault := events.text_fault(name, NAME_LENGTH_MAX):
+        faults.append(("name", fault))
+    if (form.scope == "gate") != (form.event_id is not msgspec.UNSET):
+        faults.append(("eventId", "is required for the scope gate, and for no other"))
+    if faults:
+        raise Invalid(faults)
+    return name, None if form.event_id is msgspec.UNSET else form.event_id
+
+
+def refuse_odd_subject(subject: str, path: str) -> None:
+    """Raises Invalid for what no token can have as its subject."""
+    if not 1 <= len(subject) <= SUBJECT_LENGTH_MAX or not subject.isprintable():
+        raise Invalid([(path, f"must be 1 to {SUBJECT_LENGTH_MAX} printable characters")])
+
+
 def idempotency_key(request: Request[Any, Any, Any]) -> str | None:
     """The request's Idempotency-Key, bare or as a quoted structured field; raises Invalid."""
     key = request.headers.get("idempotency-key")
@@ -210,8 +246,10 @@ def _fault(text: str) -> tuple[str, str]:
 _FORMS = (
     events.Move,
     events.NewEvent,
+    ApiKeyForm,
     FeesForm,
     HoldForm,
+    MemberForm,
     OrderForm,
     ProfileForm,
     RefundForm,

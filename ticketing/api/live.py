@@ -11,7 +11,7 @@ from litestar.exceptions import WebSocketDisconnect
 from litestar.params import QueryParameter
 from pymongo.errors import PyMongoError
 
-from ticketing import dashboards, events
+from ticketing import dashboards, events, teams
 from ticketing.api import auth
 from ticketing.api.parameters import EventId
 from ticketing.api.problems import Unauthenticated
@@ -28,6 +28,8 @@ HEARTBEAT_SECONDS = 25.0
 # A client that took no byte of a document for this long is gone or as good as gone.
 SEND_SECONDS_MAX = 20.0
 CLOSE_SECONDS_MAX = 2.0
+# Who may watch is asked once, at the start: after this long it is to be asked again.
+WATCHED_SECONDS_MAX = 12 * 3_600.0
 SUBPROTOCOL = "bearer"
 
 CLOSE_GOING_AWAY = 1001
@@ -68,13 +70,15 @@ async def _serve(
     if services.watching.is_full:
         return CLOSE_TRY_AGAIN_LATER, "too many live dashboards"
     try:
-        token = auth.verify(_token(offered), services.settings)
+        token = await auth.identify(_token(offered), services)
     except Unauthenticated:
         return CLOSE_UNAUTHENTICATED, "the token is missing or bad"
+    except PyMongoError:
+        return CLOSE_TRY_AGAIN_LATER, "the database can't answer just now"
     try:
-        await events.owned(services.database, event_id, token.caller)
+        await events.owned(services.database, event_id, token.caller, "viewer")
         document = await dashboards.find(services.database, event_id)
-    except NotFound:
+    except (NotFound, teams.RoleTooLow):
         return CLOSE_FORBIDDEN, "no such event of yours"
     except PyMongoError:
         return CLOSE_TRY_AGAIN_LATER, "the database can't answer just now"
@@ -82,7 +86,7 @@ async def _serve(
     watcher.offer(document["version"], encoded(document))
     services.watching.add(event_id, watcher)
     try:
-        seconds_left = max(0.0, token.expires_at - time())
+        seconds_left = min(max(0.0, token.expires_at - time()), WATCHED_SECONDS_MAX)
         return await _until_it_ends(socket, services, _send(socket, watcher), seconds_left)
     finally:
         services.watching.remove(event_id, watcher)

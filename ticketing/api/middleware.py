@@ -11,6 +11,7 @@ from typing import Any
 
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+from ticketing.api import limits
 from ticketing.api.metrics import Metrics
 from ticketing.telemetry import logs, traces
 
@@ -34,6 +35,9 @@ _DEFAULT_HEADERS = [
     # An answer about one fan must not stay in a shared cache. What may be kept says so.
     (b"cache-control", b"no-store"),
 ]
+# Two years, as browsers' preload lists ask for. Only where our public address is https: a browser
+# would never again come by plain HTTP.
+_STRICT_TRANSPORT = (b"strict-transport-security", b"max-age=63072000; includeSubDomains")
 
 
 def request_id(scope: Any) -> str:
@@ -47,7 +51,13 @@ def has_left(scope: Any) -> bool:
 
 
 async def carry(
-    application: ASGIApp, metrics: Metrics, scope: Scope, receive: Receive, send: Send
+    application: ASGIApp,
+    metrics: Metrics,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    *,
+    is_behind_tls: bool,
 ) -> None:
     """Run the application for one HTTP request and complete its answer."""
     began = monotonic()
@@ -76,11 +86,12 @@ async def carry(
             if unread:
                 await _drain(tracked)
             status = message["status"]
-            headers = list(message["headers"])
-            present = {name.lower() for name, _ in headers}
-            headers += [header for header in _DEFAULT_HEADERS if header[0] not in present]
-            headers += [(b"x-request-id", identifier), (b"traceparent", trace)]
-            message["headers"] = headers
+            message["headers"] = [
+                *_with_defaults(message["headers"], is_behind_tls=is_behind_tls),
+                (b"x-request-id", identifier),
+                (b"traceparent", trace),
+                *limits.raw_headers(scope),
+            ]
         elif method == "HEAD" and message["type"] == "http.response.body":
             message["body"] = b""
         await send(message)
@@ -97,6 +108,17 @@ async def carry(
             traces.end_request(span, method, route, status)
         if seconds > SLOW_SECONDS:
             log.warning("Slow: %s %s took %.1f s", method, route, seconds)
+
+
+def _with_defaults(
+    given: Iterable[tuple[bytes, bytes]], *, is_behind_tls: bool
+) -> list[tuple[bytes, bytes]]:
+    headers = list(given)
+    present = {name.lower() for name, _ in headers}
+    headers += [header for header in _DEFAULT_HEADERS if header[0] not in present]
+    if is_behind_tls:
+        headers.append(_STRICT_TRANSPORT)
+    return headers
 
 
 def _has_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:

@@ -19,11 +19,10 @@ from ticketing import (
     refunds,
     statements,
     states,
-    tickets,
     webhooks,
 )
-from ticketing.accounts import Caller
 from ticketing.api import answers, auth, bodies, downloads, problems
+from ticketing.api.acting import Organiser, acting_for, recorded
 from ticketing.api.parameters import (
     PAGE_SIZE,
     Cursor,
@@ -40,6 +39,7 @@ from ticketing.api.routing import Router
 from ticketing.api.services import services_of
 from ticketing.errors import IdempotencyInProgress, IdempotencyKeyReused, Invalid, NotFound
 from ticketing.ledger import Period
+from ticketing.mongo import Document
 
 RefundStatus = Literal["created", "sent", "done", "failed"]
 Since: TypeAlias = Annotated[
@@ -47,10 +47,6 @@ Since: TypeAlias = Annotated[
 ]
 Until: TypeAlias = Annotated[
     str | None, QueryParameter(name="to", description="What was entered before then.")
-]
-Organiser: TypeAlias = Annotated[
-    str | None,
-    QueryParameter(name="organiserId", description="Whose events; only an admin names another."),
 ]
 
 
@@ -61,17 +57,22 @@ Organiser: TypeAlias = Annotated[
     request_max_body_size=bodies.EVENT_BYTES_MAX,
     responses=problems.documented(IdempotencyKeyReused, IdempotencyInProgress),
 )
-async def create_event(request: Request[Any, Any, Any]) -> Response[answers.Event]:
-    """A draft with all its seats. Nobody else sees it before it is published."""
+async def create_event(
+    request: Request[Any, Any, Any], organiser_id: Organiser = None
+) -> Response[answers.Event]:
+    """A draft with all its seats. Only the team sees it before it is published."""
     new = await bodies.read(request, events.NewEvent)
-    created = await event_setup.create(
-        services_of(request).database,
-        new,
-        organiser_id=request.user.subject,
-        key=bodies.idempotency_key(request),
-        body=await request.body(),
-        now=clock.now(),
-    )
+    organiser = await acting_for(request, organiser_id, "editor")
+    async with recorded(request, organiser, "event.create", "") as change:
+        created = await event_setup.create(
+            services_of(request).database,
+            new,
+            organiser_id=organiser,
+            key=bodies.idempotency_key(request),
+            body=await request.body(),
+            now=clock.now(),
+        )
+        change.after = {"eventId": created["_id"], "name": created["name"]}
     return Reply(answers.event(created), headers={"Location": f"/v1/events/{created['_id']}"})
 
 
@@ -83,9 +84,12 @@ async def create_event(request: Request[Any, Any, Any]) -> Response[answers.Even
 )
 async def publish_event(request: Request[Any, Any, Any], event_id: EventId) -> answers.Event:
     """Publishing it again changes nothing."""
-    published = await events.publish(
-        services_of(request).database, event_id, request.user, clock.now()
-    )
+    database = services_of(request).database
+    event = await events.owned(database, event_id, request.user, "editor")
+    before = {"status": event["status"]}
+    async with recorded(request, event["organiserId"], "event.publish", event_id, before) as change:
+        published = await events.publish(database, event_id, request.user, clock.now())
+        change.after = {"status": published["status"]}
     return answers.event(published)
 
 
@@ -100,7 +104,17 @@ async def move_event(request: Request[Any, Any, Any], event_id: EventId) -> answ
     """At once; its orders follow, and each fan who has tickets is told."""
     database = services_of(request).database
     wanted = await bodies.read(request, events.Move)
-    return answers.event(await moves.move(database, event_id, request.user, wanted, clock.now()))
+    event = await events.owned(database, event_id, request.user, "editor")
+    async with recorded(
+        request, event["organiserId"], "event.move", event_id, _place(event)
+    ) as change:
+        moved = await moves.move(database, event_id, request.user, wanted, clock.now())
+        change.after = _place(moved)
+    return answers.event(moved)
+
+
+def _place(event: Document) -> Document:
+    return {name: event[name] for name in ("startsAt", "timezone", "venueName")}
 
 
 @post(
@@ -115,7 +129,11 @@ async def cancel_event(request: Request[Any, Any, Any], event_id: EventId) -> an
     Calling it off again changes nothing and tells how far that is.
     """
     database = services_of(request).database
-    job = await cancellations.begin(database, event_id, request.user, clock.now())
+    event = await events.owned(database, event_id, request.user, "owner")
+    before = {"status": event["status"]}
+    async with recorded(request, event["organiserId"], "event.cancel", event_id, before) as change:
+        job = await cancellations.begin(database, event_id, request.user, clock.now())
+        change.after = {"status": "cancelled"}
     return answers.cancellation(job, await refunds.totals(database, event_id))
 
 
@@ -129,7 +147,7 @@ async def get_cancellation(
 ) -> answers.Cancellation:
     """Of the caller's own event."""
     database = services_of(request).database
-    await events.owned(database, event_id, request.user)
+    await events.owned(database, event_id, request.user, "viewer")
     job = await cancellations.find(database, event_id)
     return answers.cancellation(job, await refunds.totals(database, event_id))
 
@@ -149,7 +167,7 @@ async def list_refunds(
 ) -> answers.RefundPage:
     """All of them, those in one state, or with `givenUp` those that wait for a person."""
     database = services_of(request).database
-    await events.owned(database, event_id, request.user)
+    await events.owned(database, event_id, request.user, "boxOffice")
     page = await refunds.listing(
         database, event_id, status=status, given_up=given_up, limit=limit, cursor=cursor
     )
@@ -166,8 +184,12 @@ async def retry_refund(request: Request[Any, Any, Any], refund_id: RefundId) -> 
     """It has all its attempts before it again."""
     database = services_of(request).database
     refund = await refunds.find(database, refund_id)
-    await events.owned(database, refund["eventId"], request.user)
-    return answers.event_refund(await refunds.try_again(database, refund_id, clock.now()))
+    event = await events.owned(database, refund["eventId"], request.user, "boxOffice")
+    before = {"status": refund["status"]}
+    async with recorded(request, event["organiserId"], "refund.retry", refund_id, before) as change:
+        tried = await refunds.try_again(database, refund_id, clock.now())
+        change.after = {"status": tried["status"]}
+    return answers.event_refund(tried)
 
 
 @post(
@@ -186,13 +208,15 @@ async def refund_seats(
     if order is None:
         raise NotFound("There is no such order.")
     try:
-        await events.owned(services.database, order["eventId"], request.user)
+        event = await events.owned(services.database, order["eventId"], request.user, "boxOffice")
     except NotFound:
         raise NotFound("There is no such order.") from None
     wanted = bodies.line_refund(
         form, order_id=order_id, by=request.user.subject, key=bodies.idempotency_key(request)
     )
-    refunded = await checkout.refund_lines(services.database, wanted, now=clock.now())
+    async with recorded(request, event["organiserId"], "order.refund", order_id) as change:
+        refunded = await checkout.refund_lines(services.database, wanted, now=clock.now())
+        change.after = {"seatIds": list(wanted.seat_ids), "keepSeats": not wanted.frees}
     if wanted.frees:
         services.boards.mark(refunded["eventId"], wanted.seat_ids, "available")
     return Reply(answers.order(refunded, services.settings.public_url))
@@ -206,7 +230,7 @@ async def refund_seats(
 async def get_dashboard(request: Request[Any, Any, Any], event_id: EventId) -> answers.Dashboard:
     """The counters of the caller's own event."""
     database = services_of(request).database
-    await events.owned(database, event_id, request.user)
+    await events.owned(database, event_id, request.user, "viewer")
     return answers.dashboard(await dashboards.find(database, event_id))
 
 
@@ -218,7 +242,7 @@ async def get_dashboard(request: Request[Any, Any, Any], event_id: EventId) -> a
 async def get_sales(request: Request[Any, Any, Any], event_id: EventId) -> answers.Sales:
     """Of the caller's own event; `version` is the dashboard's."""
     database = services_of(request).database
-    await events.owned(database, event_id, request.user)
+    await events.owned(database, event_id, request.user, "viewer")
     return answers.sales(await dashboards.find(database, event_id))
 
 
@@ -233,7 +257,7 @@ async def get_statement(
     """By the ledger, now: gross sales, less refunds and fees, are the net."""
     period = _period(since, until)
     database = services_of(request).database
-    event = await events.owned(database, event_id, request.user)
+    event = await events.owned(database, event_id, request.user, "viewer")
     return answers.statement(event, await statements.totals(database, event, period), period)
 
 
@@ -249,7 +273,7 @@ async def get_statement_lines(
     """Every ledger entry that earned or cost something, for a spreadsheet."""
     period = _period(since, until)
     database = services_of(request).database
-    event = await events.owned(database, event_id, request.user)
+    event = await events.owned(database, event_id, request.user, "viewer")
     lines = statements.as_csv(database, statements.one_page(event), period)
     return downloads.streamed(lines, downloads.CSV, f"{event['name']} statement.csv")
 
@@ -266,7 +290,7 @@ async def get_statement_to_print(
     """The same amounts as a page."""
     period = _period(since, until)
     services = services_of(request)
-    event = await events.owned(services.database, event_id, request.user)
+    event = await events.owned(services.database, event_id, request.user, "viewer")
     earned = await statements.totals(services.database, event, period)
     page = await services.printer.pdf(statements.sheet(event, earned, period, clock.now()))
     return downloads.attached(page, downloads.PDF, f"{event['name']} statement.pdf")
@@ -290,7 +314,7 @@ async def list_statements(
     database = services_of(request).database
     page = await events.listing(
         database,
-        organiser_id=_organiser(request.user, organiser_id),
+        organiser_id=await acting_for(request, organiser_id, "viewer"),
         status=None,
         limit=limit,
         cursor=cursor,
@@ -314,7 +338,7 @@ async def get_all_statement_lines(
     """Every ledger entry of the caller's own events that earned or cost something."""
     period = _period(since, until)
     database = services_of(request).database
-    shows = statements.pages_of(database, _organiser(request.user, organiser_id))
+    shows = statements.pages_of(database, await acting_for(request, organiser_id, "viewer"))
     lines = statements.as_csv(database, shows, period)
     return downloads.streamed(lines, downloads.CSV, "statement.csv")
 
@@ -334,7 +358,7 @@ async def get_all_statements_to_print(
     """The caller's own events that have entries, and the totals of each currency."""
     period = _period(since, until)
     services = services_of(request)
-    organiser = _organiser(request.user, organiser_id)
+    organiser = await acting_for(request, organiser_id, "viewer")
     sheet = await statements.sheet_of(services.database, organiser, period, clock.now())
     page = await services.printer.pdf(sheet)
     return downloads.attached(page, downloads.PDF, "statement.pdf")
@@ -348,56 +372,31 @@ def _period(since: str | None, until: str | None) -> Period:
     return period
 
 
-def _organiser(caller: Caller, named: str | None) -> str:
-    """Whose statements are asked for: the caller's own, or by an admin another's."""
-    if named in (None, caller.subject):
-        return caller.subject
-    if caller.role != "admin":
-        raise NotFound("There is no such organiser.")
-    return str(named)
-
-
-@get(
-    "/events/{eventId:str}/void-tickets",
-    summary="The tickets that a gate must refuse",
-    responses=problems.documented(NotFound),
-)
-async def list_void_tickets(
-    request: Request[Any, Any, Any],
-    event_id: EventId,
-    limit: Limit = PAGE_SIZE,
-    cursor: Cursor = None,
-) -> answers.VoidTicketPage:
-    """Of the caller's own event. Their codes are still signed: only this list tells they are void.
-
-    Read all its pages anew each time: it is in the order of the purchases.
-    """
-    database = services_of(request).database
-    await events.owned(database, event_id, request.user)
-    page = await tickets.voided(database, event_id, limit=limit, cursor=cursor)
-    return answers.void_ticket_page(page)
-
-
 @post(
     "/webhooks",
     summary="Register a webhook",
     operation_class=bodies.described_by(bodies.WebhookForm, keyed=True),
     responses=problems.documented(webhooks.WebhookLimit, IdempotencyKeyReused),
 )
-async def register_webhook(request: Request[Any, Any, Any]) -> Response[answers.Webhook]:
+async def register_webhook(
+    request: Request[Any, Any, Any], organiser_id: Organiser = None
+) -> Response[answers.Webhook]:
     """Messages about the caller's events are sent there from now on. Keep the `secret`."""
     services = services_of(request)
     form = await bodies.read(request, bodies.WebhookForm)
-    made = await webhooks.register(
-        services.database,
-        services.settings,
-        organiser_id=request.user.subject,
-        url=form.url,
-        kinds=None if form.kinds is msgspec.UNSET else form.kinds,
-        key=bodies.idempotency_key(request),
-        body=await request.body(),
-        now=clock.now(),
-    )
+    organiser = await acting_for(request, organiser_id, "owner")
+    async with recorded(request, organiser, "webhook.register", "") as change:
+        made = await webhooks.register(
+            services.database,
+            services.settings,
+            organiser_id=organiser,
+            url=form.url,
+            kinds=None if form.kinds is msgspec.UNSET else form.kinds,
+            key=bodies.idempotency_key(request),
+            body=await request.body(),
+            now=clock.now(),
+        )
+        change.after = {"webhookId": made["_id"], "url": made["url"], "kinds": made["kinds"]}
     return Reply(
         answers.webhook(made, with_secret=True),
         headers={"Location": f"/v1/webhooks/{made['_id']}"},
@@ -405,16 +404,22 @@ async def register_webhook(request: Request[Any, Any, Any]) -> Response[answers.
 
 
 @get("/webhooks", summary="The organiser's webhooks")
-async def list_webhooks(request: Request[Any, Any, Any]) -> answers.WebhookPage:
+async def list_webhooks(
+    request: Request[Any, Any, Any], organiser_id: Organiser = None
+) -> answers.WebhookPage:
     """The caller's own, oldest first."""
-    found = await webhooks.listing(services_of(request).database, request.user.subject)
+    organiser = await acting_for(request, organiser_id, "owner")
+    found = await webhooks.listing(services_of(request).database, organiser)
     return answers.webhook_page(found)
 
 
 @get("/webhooks/{webhookId:str}", summary="One webhook", responses=problems.documented(NotFound))
-async def get_webhook(request: Request[Any, Any, Any], webhook_id: WebhookId) -> answers.Webhook:
+async def get_webhook(
+    request: Request[Any, Any, Any], webhook_id: WebhookId, organiser_id: Organiser = None
+) -> answers.Webhook:
     """The caller's own webhook, without its secret."""
-    found = await webhooks.find(services_of(request).database, webhook_id, request.user.subject)
+    organiser = await acting_for(request, organiser_id, "owner")
+    found = await webhooks.find(services_of(request).database, webhook_id, organiser)
     return answers.webhook(found)
 
 
@@ -424,9 +429,13 @@ async def get_webhook(request: Request[Any, Any, Any], webhook_id: WebhookId) ->
     status_code=204,
     responses=problems.documented(NotFound),
 )
-async def remove_webhook(request: Request[Any, Any, Any], webhook_id: WebhookId) -> None:
+async def remove_webhook(
+    request: Request[Any, Any, Any], webhook_id: WebhookId, organiser_id: Organiser = None
+) -> None:
     """Nothing is sent there any more, nor what waits to be."""
-    await webhooks.remove(services_of(request).database, webhook_id, request.user.subject)
+    organiser = await acting_for(request, organiser_id, "owner")
+    async with recorded(request, organiser, "webhook.remove", webhook_id):
+        await webhooks.remove(services_of(request).database, webhook_id, organiser)
 
 
 @post(
@@ -435,9 +444,14 @@ async def remove_webhook(request: Request[Any, Any, Any], webhook_id: WebhookId)
     status_code=200,
     responses=problems.documented(NotFound),
 )
-async def enable_webhook(request: Request[Any, Any, Any], webhook_id: WebhookId) -> answers.Webhook:
+async def enable_webhook(
+    request: Request[Any, Any, Any], webhook_id: WebhookId, organiser_id: Organiser = None
+) -> answers.Webhook:
     """After nothing got through for long it was disabled; what was given up can be replayed."""
-    enabled = await webhooks.enable(services_of(request).database, webhook_id, request.user.subject)
+    organiser = await acting_for(request, organiser_id, "owner")
+    async with recorded(request, organiser, "webhook.enable", webhook_id) as change:
+        enabled = await webhooks.enable(services_of(request).database, webhook_id, organiser)
+        change.after = {"status": enabled["status"]}
     return answers.webhook(enabled)
 
 
@@ -449,6 +463,7 @@ async def enable_webhook(request: Request[Any, Any, Any], webhook_id: WebhookId)
 async def list_deliveries(
     request: Request[Any, Any, Any],
     webhook_id: WebhookId,
+    organiser_id: Organiser = None,
     limit: Limit = PAGE_SIZE,
     cursor: Cursor = None,
 ) -> answers.DeliveryPage:
@@ -456,7 +471,7 @@ async def list_deliveries(
     page = await webhooks.deliveries(
         services_of(request).database,
         webhook_id,
-        request.user.subject,
+        await acting_for(request, organiser_id, "owner"),
         limit=limit,
         cursor=cursor,
     )
@@ -470,12 +485,18 @@ async def list_deliveries(
     responses=problems.documented(NotFound),
 )
 async def replay_delivery(
-    request: Request[Any, Any, Any], webhook_id: WebhookId, message_id: MessageId
+    request: Request[Any, Any, Any],
+    webhook_id: WebhookId,
+    message_id: MessageId,
+    organiser_id: Organiser = None,
 ) -> answers.Delivery:
     """Whatever became of it. Its `webhook-id` is that of the first time."""
-    waiting = await webhooks.replay(
-        services_of(request).database, webhook_id, message_id, request.user.subject, clock.now()
-    )
+    organiser = await acting_for(request, organiser_id, "owner")
+    async with recorded(request, organiser, "webhook.replay", webhook_id) as change:
+        waiting = await webhooks.replay(
+            services_of(request).database, webhook_id, message_id, organiser, clock.now()
+        )
+        change.after = {"messageId": message_id}
     return answers.delivery(waiting)
 
 
@@ -499,7 +520,6 @@ router = Router(
         list_statements,
         get_all_statement_lines,
         get_all_statements_to_print,
-        list_void_tickets,
         register_webhook,
         list_webhooks,
         get_webhook,

@@ -18,6 +18,8 @@ OrderId: TypeAlias = Annotated[str, PathParameter(name="orderId")]
 RefundId: TypeAlias = Annotated[str, PathParameter(name="refundId")]
 PaymentId: TypeAlias = Annotated[str, PathParameter(name="paymentId")]
 WebhookId: TypeAlias = Annotated[str, PathParameter(name="webhookId")]
+MemberId: TypeAlias = Annotated[str, PathParameter(name="memberId")]
+KeyId: TypeAlias = Annotated[str, PathParameter(name="keyId")]
 MessageId: TypeAlias = Annotated[str, PathParameter(name="messageId")]
 
 Limit: TypeAlias = Annotated[

@@ -17,8 +17,20 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.types import ExceptionHandlersMap
 from pymongo.errors import PyMongoError
 
-from ticketing import errors, events, gateway, holds, mongo, printing, states, webhooks
-from ticketing.api import middleware
+from ticketing import (
+    api_keys,
+    errors,
+    events,
+    gateway,
+    holds,
+    mongo,
+    printing,
+    rate_limits,
+    states,
+    teams,
+    webhooks,
+)
+from ticketing.api import limits, middleware
 from ticketing.api.replies import Reply
 from ticketing.group_commit import Overloaded
 from ticketing.telemetry.logs import named
@@ -76,6 +88,10 @@ STATUSES: dict[type[errors.Refusal], int] = {
     holds.HoldExpired: 410,
     states.OrderState: 409,
     webhooks.WebhookLimit: 409,
+    teams.MemberLimit: 409,
+    teams.RoleTooLow: 403,
+    api_keys.KeyLimit: 409,
+    rate_limits.RateLimited: 429,
     errors.IdempotencyKeyReused: 422,
     errors.IdempotencyInProgress: 409,
     gateway.BadSignature: 400,
@@ -119,6 +135,8 @@ def _refused(request: Request[Any, Any, Any], refusal: errors.Refusal) -> Respon
         headers["WWW-Authenticate"] = "Bearer"
     elif isinstance(refusal, Unavailable | gateway.ProviderUnavailable | printing.NotPrinted):
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    elif isinstance(refusal, rate_limits.RateLimited):
+        headers = limits.headers(refusal.left) | {"Retry-After": str(refusal.left.reset_seconds)}
     elif isinstance(refusal, errors.IdempotencyInProgress):
         headers["Retry-After"] = str(refusal.retry_after_seconds)
     return _answer(

@@ -8,6 +8,7 @@ from litestar.connection import ASGIConnection
 from pymongo.errors import PyMongoError
 
 from ticketing import (
+    api_keys,
     backlog,
     checkout,
     clock,
@@ -21,8 +22,10 @@ from ticketing import (
     vital_signs,
 )
 from ticketing import settings as configuration
+from ticketing.accounts import Caller
 from ticketing.api import answers
 from ticketing.api.deliveries import Deliveries
+from ticketing.api.limits import Limits
 from ticketing.api.metrics import Metrics
 from ticketing.api.readiness import Readiness
 from ticketing.api.seat_maps import SeatMaps
@@ -56,6 +59,9 @@ QUEUE_SIZE_MAX = 4_000
 # How old the answer to "one event" may be. Its counters follow the sale a little later anyway.
 SHOWN_SECONDS = 0.2
 SHOWN_EVENTS_MAX = 1_000
+# How long a revoked key may still be taken by a process that has just looked at it.
+API_KEY_SECONDS = 5.0
+API_KEYS_REMEMBERED_MAX = 2_000
 BACKLOG_SECONDS = 5.0
 BACKLOG_ANSWER_SECONDS_MAX = 2.0
 
@@ -89,6 +95,13 @@ class Services:
             lambda _: vital_signs.read(self.database, clock.now()),
             seconds=BACKLOG_SECONDS,
             keys_max=1,
+        )
+        self.limits = Limits(is_on=settings.rate_limits == "on")
+        # A program sends its key with every request.
+        self.callers_by_key: Recently[tuple[str, str], Caller | None] = Recently(
+            lambda key: api_keys.caller_of(self.database, *key, clock.now),
+            seconds=API_KEY_SECONDS,
+            keys_max=API_KEYS_REMEMBERED_MAX,
         )
         self.seat_maps = SeatMaps(self.boards)
         self.seat_watchers = 0

@@ -1,0 +1,81 @@
+"""Who may ask what: every route of the application has its line here."""
+
+# Who may ask at all. What of it is theirs is the business of each noun: another's order is a 404.
+ANYBODY, FAN, ORGANISER, ADMIN = "anybody", "fan", "organiser", "admin"
+# Organisers, and the API key of a gate.
+GATE = "gate"
+# Its credential is the signature over the body.
+SIGNED = "signed"
+# Whoever has the unguessable id may: the payment page of the sandbox, which takes no money.
+BEARER_OF_ID = "bearer of the id"
+# The token comes in the handshake.
+LIVE = "live"
+
+POLICIES = {
+    "GET /health/live": ANYBODY,
+    "GET /health/ready": ANYBODY,
+    "GET /metrics": ANYBODY,
+    "GET /openapi.json": ANYBODY,
+    "GET /organiser/events/{event_id}": ANYBODY,
+    "GET /paid": ANYBODY,
+    "GET /pay/{payment_id}": ANYBODY,
+    "GET /static/{name}": ANYBODY,
+    "GET /tickets": ANYBODY,
+    "GET /v1/events": ANYBODY,
+    "GET /v1/events/{eventId}": ANYBODY,
+    "GET /v1/events/{eventId}/availability": ANYBODY,
+    "GET /v1/events/{eventId}/seats": ANYBODY,
+    "GET /v1/ticket-keys": ANYBODY,
+    "POST /v1/payments/webhooks/{provider}": SIGNED,
+    "GET /v1/sandbox/payments/{paymentId}": BEARER_OF_ID,
+    "POST /v1/sandbox/payments/{paymentId}/decline": BEARER_OF_ID,
+    "POST /v1/sandbox/payments/{paymentId}/pay": BEARER_OF_ID,
+    "POST /v1/events/{eventId}/holds": FAN,
+    "GET /v1/holds/{holdId}": FAN,
+    "DELETE /v1/holds/{holdId}": FAN,
+    "GET /v1/me": FAN,
+    "PUT /v1/me": FAN,
+    "GET /v1/me/orders": FAN,
+    "GET /v1/me/tickets": FAN,
+    "POST /v1/orders": FAN,
+    "GET /v1/orders/{orderId}": FAN,
+    "GET /v1/orders/{orderId}/calendar.ics": FAN,
+    "POST /v1/orders/{orderId}/cancel": FAN,
+    "GET /v1/orders/{orderId}/tickets.pdf": FAN,
+    "POST /v1/events": ORGANISER,
+    "POST /v1/events/{eventId}/cancel": ORGANISER,
+    "GET /v1/events/{eventId}/cancellation": ORGANISER,
+    "GET /v1/events/{eventId}/dashboard": ORGANISER,
+    "GET /v1/events/{eventId}/dashboard/sales": ORGANISER,
+    "POST /v1/events/{eventId}/move": ORGANISER,
+    "POST /v1/events/{eventId}/publish": ORGANISER,
+    "GET /v1/events/{eventId}/refunds": ORGANISER,
+    "GET /v1/events/{eventId}/statement": ORGANISER,
+    "GET /v1/events/{eventId}/statement.csv": ORGANISER,
+    "GET /v1/events/{eventId}/statement.pdf": ORGANISER,
+    "GET /v1/events/{eventId}/void-tickets": GATE,
+    "POST /v1/orders/{orderId}/refunds": ORGANISER,
+    "POST /v1/refunds/{refundId}/retry": ORGANISER,
+    "GET /v1/statements": ORGANISER,
+    "GET /v1/statements.csv": ORGANISER,
+    "GET /v1/statements.pdf": ORGANISER,
+    "GET /v1/api-keys": ORGANISER,
+    "POST /v1/api-keys": ORGANISER,
+    "DELETE /v1/api-keys/{keyId}": ORGANISER,
+    "GET /v1/audit-log": ORGANISER,
+    "GET /v1/team": ORGANISER,
+    "PUT /v1/team/{memberId}": ORGANISER,
+    "DELETE /v1/team/{memberId}": ORGANISER,
+    "GET /v1/webhooks": ORGANISER,
+    "POST /v1/webhooks": ORGANISER,
+    "GET /v1/webhooks/{webhookId}": ORGANISER,
+    "DELETE /v1/webhooks/{webhookId}": ORGANISER,
+    "GET /v1/webhooks/{webhookId}/deliveries": ORGANISER,
+    "POST /v1/webhooks/{webhookId}/deliveries/{messageId}/replay": ORGANISER,
+    "POST /v1/webhooks/{webhookId}/enable": ORGANISER,
+    "PUT /v1/admin/events/{eventId}/fees": ADMIN,
+    "GET /v1/sandbox/switches": ADMIN,
+    "PUT /v1/sandbox/switches": ADMIN,
+    "WS /v1/events/{eventId}/dashboard/live": LIVE,
+    "WS /v1/events/{eventId}/seats/live": LIVE,
+}
