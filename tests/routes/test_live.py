@@ -6,8 +6,9 @@ import time
 
 import pytest
 from pymongo.errors import AutoReconnect
-from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
+from websockets.typing import Subprotocol
 
 from tests.routes.conftest import Api, Json, Server, set_counters, token
 from ticketing.api.metrics import Metrics
@@ -247,3 +248,57 @@ async def test_no_more_connections_are_taken_than_a_process_can_bear(
     watching.remove("evt_x", watchers[0])
     assert not watching.is_full
     await watching.close()
+
+
+async def test_a_page_of_another_site_may_not_connect_and_ours_and_programs_may(
+    api: Api, server: Server
+) -> None:
+    event_id = await api.sale()
+    good = token(api.settings, "org_one", "organiser")
+    feeds = [
+        (f"/v1/events/{event_id}/dashboard/live", [Subprotocol("bearer"), Subprotocol(good)]),
+        (f"/v1/events/{event_id}/seats/live", None),
+    ]
+    for path, protocols in feeds:
+        for origin, may in (
+            (None, True),
+            (server.url, True),
+            ("https://evil.example", False),
+            (f"http://127.0.0.1.evil.example:{server.port}", False),
+            (f"http://127.0.0.1:{server.port}.evil.example", False),
+            (f"http://127.0.0.1:{server.port + 1}", False),
+            ("null", False),
+            ("", False),
+        ):
+            async with connect(
+                f"ws://127.0.0.1:{server.port}{path}",
+                subprotocols=protocols,
+                additional_headers={} if origin is None else {"Origin": origin},
+            ) as connection:
+                if may:
+                    assert await document(connection)
+                else:
+                    assert await close_code(connection) == 4403, origin
+
+
+async def test_a_key_may_watch_its_organisers_sale_and_a_gates_key_may_not(
+    api: Api, server: Server
+) -> None:
+    event_id = await api.sale()
+    for body, may in (({"scope": "viewer"}, True), ({"scope": "gate", "eventId": event_id}, False)):
+        made = await api.http.post(
+            "/v1/api-keys", json={"name": "Screen"} | body, headers=api.as_organiser
+        )
+        async with server.watch(event_id, "bearer", made.json()["key"]) as connection:
+            if may:
+                assert (await document(connection))["eventId"] == event_id
+            else:
+                assert await close_code(connection) == 4403
+
+
+async def test_a_message_that_is_too_large_ends_the_connection(api: Api, server: Server) -> None:
+    event_id = await api.sale()
+    async with server.watch_as_organiser(event_id) as connection:
+        await document(connection)
+        await connection.send("x" * 100_000)
+        assert await close_code(connection) == 1009

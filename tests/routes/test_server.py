@@ -5,11 +5,15 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
+from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 
 from tests.routes.conftest import Server, event_body, token
+from ticketing.api import serving
 
 
 async def start(**environment: str) -> tuple[int, str]:
@@ -145,3 +149,54 @@ async def test_a_head_that_comes_in_pieces_is_put_together(server: Server) -> No
         await asyncio.sleep(0.02)
     assert (await asyncio.wait_for(reader.read(65_536), 10)).startswith(b"HTTP/1.1 200 ")
     writer.close()
+
+
+async def reads_its_body(_scope: Any, receive: Any, send: Any) -> None:
+    """An application that answers once it has the whole body."""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        if not message["more_body"]:
+            break
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\nX-",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n1",
+    ],
+    ids=["head", "body"],
+)
+async def test_who_sends_a_byte_now_and_then_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch, beginning: bytes
+) -> None:
+    monkeypatch.setattr(serving, "HEAD_SECONDS_MAX", 0.4)
+    monkeypatch.setattr(serving, "BODY_SECONDS_MAX", 0.4)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        config = uvicorn.Config(
+            reads_its_body, http=serving.Connection, lifespan="off", log_config=None
+        )
+        running = uvicorn.Server(config)
+        serve = asyncio.create_task(running.serve(sockets=[listening]))
+        reader, writer = await asyncio.open_connection(*listening.getsockname())
+        whole = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
+        for _ in range(2):  # One that ends in time is served, and the next on its connection.
+            writer.write(whole)
+            assert b" 204 " in await asyncio.wait_for(reader.read(1_000), 10)
+        writer.write(beginning)
+        answer = b""
+        for _ in range(5):
+            writer.write(b"x")
+            with suppress(TimeoutError):
+                answer = await asyncio.wait_for(reader.read(1_000), 0.15)
+                break
+        answer = answer or await asyncio.wait_for(reader.read(1_000), 10)
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"application/problem+json" in answer
+        writer.close()
+        running.should_exit = True
+        await serve

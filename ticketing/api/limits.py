@@ -38,7 +38,7 @@ class Limits:
         Whoever sends bad tokens is counted as well.
         """
         if self.is_on:
-            _tell(connection, self._address.take(address, monotonic()))
+            tell(connection, self._address.take(address, monotonic()))
 
     def asked_by(self, connection: ASGIConnection[Any, Any, Any, Any], caller: Caller) -> None:
         """Count a request of somebody known. Raises RateLimited."""
@@ -46,7 +46,7 @@ class Limits:
             is_reading = connection.scope.get("method", "GET") in _READING
             meter = self._reads if is_reading else self._writes
             whose = f"{caller.role}:{caller.subject}:{caller.key_id or ''}"
-            _tell(connection, meter.take(whose, monotonic()))
+            tell(connection, meter.take(whose, monotonic()))
 
     def signs_in(
         self, connection: ASGIConnection[Any, Any, Any, Any], address: str, account: str
@@ -56,26 +56,25 @@ class Limits:
         By the account as well as by the address: neither many addresses that try one password
         after the other, nor one address that tries many accounts, gets far.
         """
-        _tell(connection, self._sign_in_address.take(address, monotonic()))
-        _tell(connection, self._sign_in_account.take(account, monotonic()))
+        tell(connection, self._sign_in_address.take(address, monotonic()))
+        tell(connection, self._sign_in_account.take(account, monotonic()))
 
 
-def _tell(connection: ASGIConnection[Any, Any, Any, Any], left: Left) -> None:
+def tell(connection: ASGIConnection[Any, Any, Any, Any], left: Left) -> None:
+    """Let the answer carry what is left; of several limits the last one."""
     connection.scope[_SCOPE_KEY] = left  # type: ignore[literal-required]
 
 
-def headers(left: Left) -> dict[str, str]:
-    """The two fields of the IETF's draft for RateLimit headers."""
-    name, policy = left.policy.name, left.policy
-    return {
-        "RateLimit-Policy": f'"{name}";q={policy.quota};w={policy.window_seconds}',
-        "RateLimit": f'"{name}";r={left.remaining};t={left.reset_seconds}',
-    }
-
-
 def raw_headers(scope: Any) -> list[tuple[bytes, bytes]]:
-    """What an answer tells of the limit that its request counted under; empty for none."""
-    left = scope.get(_SCOPE_KEY)
+    """The two fields of the IETF's draft for the limit that a request counted under, if any."""
+    left: Left | None = scope.get(_SCOPE_KEY)
     if left is None:
         return []
-    return [(name.lower().encode(), value.encode()) for name, value in headers(left).items()]
+    policy = left.policy
+    return [
+        (
+            b"ratelimit-policy",
+            f'"{policy.name}";q={policy.quota};w={policy.window_seconds}'.encode(),
+        ),
+        (b"ratelimit", f'"{policy.name}";r={left.remaining};t={left.reset_seconds}'.encode()),
+    ]

@@ -1,10 +1,11 @@
 """The live feeds over WebSocket, an organiser's dashboard and a fan's seat map."""
 
 import asyncio
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from time import time
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from litestar import WebSocket, websocket
 from litestar.exceptions import WebSocketDisconnect
@@ -12,7 +13,7 @@ from litestar.params import QueryParameter
 from pymongo.errors import PyMongoError
 
 from ticketing import dashboards, events, teams
-from ticketing.api import auth
+from ticketing.api import auth, client_address
 from ticketing.api.parameters import EventId
 from ticketing.api.problems import Unauthenticated
 from ticketing.api.services import Services, services_of
@@ -39,6 +40,8 @@ CLOSE_FORBIDDEN = 4403
 CLOSE_NOT_FOUND = 4404
 
 SEAT_WATCHERS_MAX = 20_000
+# An office or a mobile network has many fans behind one address; nobody has this many by accident.
+CONNECTIONS_PER_ADDRESS_MAX = 2_000
 BOARD_ASK_SECONDS = 10.0
 
 SinceVersion = Annotated[
@@ -57,10 +60,45 @@ async def watch_dashboard(socket: WebSocket[Any, Any, Any], event_id: EventId) -
     offered = socket.scope["subprotocols"]
     await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
     with suppress(WebSocketDisconnect, TimeoutError):
-        code, reason = await _serve(socket, services, event_id, offered)
+        with _counted(socket, services) as refusal:
+            code, reason = refusal or await _serve(socket, services, event_id, offered)
         # A client that takes nothing does not take a close either: the server cuts it then.
         async with asyncio.timeout(CLOSE_SECONDS_MAX):
             await socket.close(code, reason)
+
+
+@contextmanager
+def _counted(
+    socket: WebSocket[Any, Any, Any], services: Services
+) -> Iterator[tuple[int, str] | None]:
+    """Count the connection while it lasts; gives why it is refused, or None.
+
+    A page of another site may open a WebSocket to us without being asked (browsers have no
+    same-origin rule for them), so a browser's `Origin` must be ours. Programs send none.
+    """
+    if not _is_our_origin(socket, services):
+        yield CLOSE_FORBIDDEN, "this origin may not connect"
+        return
+    address = client_address.limited_by(client_address.of(socket))
+    if services.connections[address] >= CONNECTIONS_PER_ADDRESS_MAX and services.limits.is_on:
+        yield CLOSE_TRY_AGAIN_LATER, "too many connections from your address"
+        return
+    services.connections[address] += 1
+    try:
+        yield None
+    finally:
+        services.connections[address] -= 1
+        if not services.connections[address]:
+            del services.connections[address]
+
+
+def _is_our_origin(socket: WebSocket[Any, Any, Any], services: Services) -> bool:
+    origin = socket.headers.get("origin")
+    if origin is None:
+        return True
+    host = urlsplit(origin).netloc.lower()
+    ours = urlsplit(services.settings.public_url).netloc.lower()
+    return bool(host) and host in (ours, socket.headers.get("host", "").lower())
 
 
 async def _serve(
@@ -147,7 +185,8 @@ async def watch_seats(
     services = services_of(socket)
     await socket.accept()
     with suppress(WebSocketDisconnect, TimeoutError):
-        code, reason = await _serve_seats(socket, services, event_id, version)
+        with _counted(socket, services) as refusal:
+            code, reason = refusal or await _serve_seats(socket, services, event_id, version)
         async with asyncio.timeout(CLOSE_SECONDS_MAX):
             await socket.close(code, reason)
 

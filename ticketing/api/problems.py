@@ -136,7 +136,8 @@ def _refused(request: Request[Any, Any, Any], refusal: errors.Refusal) -> Respon
     elif isinstance(refusal, Unavailable | gateway.ProviderUnavailable | printing.NotPrinted):
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     elif isinstance(refusal, rate_limits.RateLimited):
-        headers = limits.headers(refusal.left) | {"Retry-After": str(refusal.left.reset_seconds)}
+        limits.tell(request, refusal.left)
+        headers["Retry-After"] = str(refusal.left.reset_seconds)
     elif isinstance(refusal, errors.IdempotencyInProgress):
         headers["Retry-After"] = str(refusal.retry_after_seconds)
     return _answer(

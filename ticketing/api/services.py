@@ -1,6 +1,7 @@
 """What a running application holds: made at the start, closed at the end, one for a process."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -105,6 +106,8 @@ class Services:
         )
         self.seat_maps = SeatMaps(self.boards)
         self.seat_watchers = 0
+        # Of WebSockets, by the address they come from.
+        self.connections: Counter[str] = Counter()
         self.printer = Printer(settings.fonts)
         self.signer = Signer(
             configuration.ticket_key(settings), configuration.former_ticket_keys(settings)

@@ -10,6 +10,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 HEAD_BYTES_MAX = 64 * 1024
 # Beyond that a head that has begun is taken for one that will never end.
 HEAD_SECONDS_MAX = 20.0
+# And a body likewise: a phone on a train is slow, and an event of 16 MB is large, but not so much.
+BODY_SECONDS_MAX = 60.0
 # What a refused client still sends is thrown away for so long.
 LINGER_SECONDS = 2.0
 
@@ -19,19 +21,20 @@ class Connection(HttpToolsProtocol):
 
     The server writes an answer's head and its body one after the other, and each write is a call
     to the system and a packet: together they took a seventh of a purchase's time. And it takes in
-    the head of a request however long it is and however long it takes.
+    the head of a request however long it is, and head and body however long they take.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin with a transport that keeps an answer's head until its body is there."""
         self._head_bytes = 0
         self._is_in_head = False
+        self._is_in_body = False
         self._is_refused = False
         self._too_slow: asyncio.TimerHandle | None = None
         super().connection_made(_HeadWithBody(transport))  # type: ignore[arg-type]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the clock of a head that did not come to its end."""
+        """Forget the clock of what did not come to its end."""
         self._stop_clock()
         super().connection_lost(exc)
 
@@ -42,25 +45,35 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """A request's head is whole."""
-        self._is_in_head = False
+        self._is_in_head, self._is_in_body = False, True
         self._head_bytes = 0
         self._stop_clock()
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """A request's body is whole."""
+        self._is_in_body = False
+        self._stop_clock()
+        super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:
         """Take in what came; refuse a head that grows or lasts beyond its limit."""
         if self._is_refused:
             return
         super().data_received(data)
-        if not self._is_in_head:
-            return
-        self._head_bytes += len(data)
-        if self._head_bytes > HEAD_BYTES_MAX:
-            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        elif self._too_slow is None:
-            self._too_slow = self.loop.call_later(
-                HEAD_SECONDS_MAX, self._refuse, HTTPStatus.REQUEST_TIMEOUT
-            )
+        if self._is_in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX:
+                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+                return
+            self._start_clock(HEAD_SECONDS_MAX)
+        elif self._is_in_body:
+            self._start_clock(BODY_SECONDS_MAX)
+
+    def _start_clock(self, seconds: float) -> None:
+        # Once for each: another byte now and then wins no time.
+        if self._too_slow is None:
+            self._too_slow = self.loop.call_later(seconds, self._refuse, HTTPStatus.REQUEST_TIMEOUT)
 
     def _stop_clock(self) -> None:
         if self._too_slow is not None:
@@ -68,7 +81,7 @@ class Connection(HttpToolsProtocol):
             self._too_slow = None
 
     def _refuse(self, status: HTTPStatus) -> None:
-        self._is_in_head, self._is_refused = False, True
+        self._is_in_head, self._is_in_body, self._is_refused = False, False, True
         if self.transport.is_closing():
             return
         problem = {"type": "about:blank", "title": status.phrase, "status": status.value}
