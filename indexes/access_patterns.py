@@ -676,11 +676,18 @@ PEOPLE = (
         {"email": "nobody@example.org"},
         declared.ACCOUNTS_BY_EMAIL,
     ),
+    AccessPattern("an account request", "account_requests", {"_id": "req_nobody"}),
     AccessPattern(
-        "registrations past their end",
-        "registrations",
+        "account requests of an address",
+        "account_requests",
+        {"email": "nobody@example.org"},
+        declared.ACCOUNT_REQUESTS_BY_EMAIL,
+    ),
+    AccessPattern(
+        "account requests past their end",
+        "account_requests",
         {"expiresAt": {"$lte": NOW}},
-        declared.REGISTRATIONS_TO_FORGET,
+        declared.ACCOUNT_REQUESTS_TO_FORGET,
     ),
     AccessPattern(
         "sessions of an account",

@@ -242,10 +242,13 @@ AUDIT_LOG_BY_ORGANISER = Index(
     "audit_log", (("organiserId", 1), ("_id", -1)), "what was changed of an organiser's"
 )
 ACCOUNTS_BY_EMAIL = Index("accounts", (("email", 1),), "an account by its address", unique=True)
-REGISTRATIONS_TO_FORGET = Index(
-    "registrations",
+ACCOUNT_REQUESTS_BY_EMAIL = Index(
+    "account_requests", (("email", 1),), "account requests of an address"
+)
+ACCOUNT_REQUESTS_TO_FORGET = Index(
+    "account_requests",
     (("expiresAt", 1),),
-    "registrations past their end",
+    "account requests past their end",
     expire_after_seconds=0,
 )
 SESSIONS_BY_ACCOUNT = Index("sessions", (("accountId", 1),), "sessions of an account")
@@ -304,7 +307,8 @@ INDEXES: tuple[Index, ...] = (
     API_KEYS_TO_FORGET,
     AUDIT_LOG_BY_ORGANISER,
     ACCOUNTS_BY_EMAIL,
-    REGISTRATIONS_TO_FORGET,
+    ACCOUNT_REQUESTS_BY_EMAIL,
+    ACCOUNT_REQUESTS_TO_FORGET,
     SESSIONS_BY_ACCOUNT,
     SESSIONS_TO_FORGET,
 )

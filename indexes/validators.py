@@ -334,17 +334,17 @@ FAN = _object(
         "createdAt": INSTANT,
         "updatedAt": INSTANT,
     },
-    {"language": TEXT},
+    {"language": TEXT, "guest": {"enum": [True]}},
 )
 MESSAGE = _object(
     {
         "_id": _identifier("msg_"),
         "kind": TEXT,
-        "eventId": _identifier("evt_"),
         "body": {"bsonType": "object"},
         "createdAt": INSTANT,
     },
     {
+        "eventId": _identifier("evt_"),
         "orderId": _identifier("ord_"),
         "version": AT_LEAST_ONE,
         "pending": {"enum": [True]},
@@ -367,7 +367,6 @@ DELIVERY = _object(
         "_id": _identifier("msg_"),
         "messageId": _identifier("msg_"),
         "kind": TEXT,
-        "eventId": _identifier("evt_"),
         "consumer": TEXT,
         "target": TEXT,
         "lane": TEXT,
@@ -378,6 +377,7 @@ DELIVERY = _object(
         "createdAt": INSTANT,
     },
     {
+        "eventId": _identifier("evt_"),
         "orderId": _identifier("ord_"),
         "dueAt": INSTANT,
         "firstTriedAt": INSTANT,
@@ -550,46 +550,51 @@ AUDIT_ENTRY = _object(
     },
     {"after": {"bsonType": "object"}, "completedAt": INSTANT},
 )
+# A hash by argon2id: a password itself would be refused.
+PASSWORD_HASH: Schema = {"bsonType": "string", "pattern": "^\\$argon2id\\$"}
 ACCOUNT = _object(
     {
         "_id": TEXT,
         "role": _one_of("fan", "organiser", "admin"),
         "email": TEXT,
-        # A hash by argon2id: a password itself would be refused.
-        "passwordHash": {"bsonType": "string", "pattern": "^\\$argon2id\\$"},
+        "passwordHash": PASSWORD_HASH,
+        "passwordChangedAt": INSTANT,
+        "name": {"bsonType": "string"},
+        "language": _one_of("en", "de"),
         "createdAt": INSTANT,
     },
     {
-        "language": _one_of("en", "de"),
-        "resetNonce": TEXT,
-        "newEmail": _object({"address": TEXT, "nonce": TEXT}),
         "secondFactor": _object(
             {"secret": TEXT, "confirmedAt": INSTANT_OR_NULL, "lastStep": COUNT}
         ),
     },
 )
-REGISTRATION = _object(
+ACCOUNT_REQUEST = _object(
     {
-        "_id": _identifier("reg_"),
-        "role": _one_of("fan", "organiser"),
+        "_id": _identifier("req_"),
+        "purpose": _one_of("register", "reset", "changeEmail"),
         "email": TEXT,
-        "passwordHash": {"bsonType": "string", "pattern": "^\\$argon2id\\$"},
         "createdAt": INSTANT,
         "expiresAt": INSTANT,
     },
-    {"name": TEXT, "language": _one_of("en", "de")},
+    {
+        "passwordHash": PASSWORD_HASH,
+        "role": _one_of("fan", "organiser"),
+        "name": {"bsonType": "string"},
+        "language": _one_of("en", "de"),
+        "accountId": TEXT,
+    },
 )
 SESSION = _object(
     {
         "_id": _identifier("ses_"),
         "accountId": TEXT,
-        "hash": SHA256,
+        "role": _one_of("fan", "organiser", "admin"),
+        "generation": COUNT,
         "createdAt": INSTANT,
         "usedAt": INSTANT,
         "expiresAt": INSTANT,
-        "endedAt": INSTANT_OR_NULL,
-    },
-    {"endedBecause": TEXT, "formerHash": SHA256},
+    }
 )
 
 VALIDATORS: dict[str, Schema] = {
@@ -619,7 +624,7 @@ VALIDATORS: dict[str, Schema] = {
     "api_keys": API_KEY,
     "audit_log": AUDIT_ENTRY,
     "accounts": ACCOUNT,
-    "registrations": REGISTRATION,
+    "account_requests": ACCOUNT_REQUEST,
     "sessions": SESSION,
 }
 

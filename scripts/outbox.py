@@ -76,7 +76,7 @@ def _limit(text: str) -> int:
 async def _list(opened: Database, arguments: argparse.Namespace) -> None:
     dead = await outbox.dead_letters(opened, arguments.limit + 1)
     for delivery in dead[: arguments.limit]:
-        about = delivery.get("orderId", delivery["eventId"])
+        about = delivery.get("orderId", delivery.get("eventId", "an account"))
         why = delivery["tried"][-1]["detail"] if delivery["tried"] else "never tried"
         print(delivery["_id"], rfc3339(delivery["settledAt"]), delivery["kind"], about, why)
     if len(dead) > arguments.limit:

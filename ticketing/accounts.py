@@ -6,7 +6,7 @@ from typing import Literal
 
 from pymongo import ReturnDocument
 
-from ticketing.mongo import Database, Document
+from ticketing.mongo import Database, Document, Session
 
 # The languages fans are written to in; the first is for those who named none.
 LANGUAGES = ("en", "de")
@@ -39,9 +39,17 @@ async def save_profile(
     email: str,
     now: datetime,
     language: str | None = None,
+    *,
+    guest: bool = False,
+    session: Session | None = None,
 ) -> Document:
-    """Make or replace the fan's profile and return it as stored. `language` is one of LANGUAGES."""
-    given = {"name": name, "email": email, "updatedAt": now}
+    """Make or replace the fan's profile and return it as stored. `language` is one of LANGUAGES.
+
+    A `guest` has no account: their mails carry links to what they bought.
+    """
+    given: Document = {"name": name, "email": email, "updatedAt": now}
+    if guest:
+        given["guest"] = True
     change: Document = {"$set": given, "$setOnInsert": {"createdAt": now}}
     if language is None:
         change["$unset"] = {"language": ""}
@@ -52,6 +60,7 @@ async def save_profile(
         change,
         upsert=True,
         return_document=ReturnDocument.AFTER,
+        session=session,
     )
     assert saved is not None  # An upsert always leaves a document behind.
     return saved

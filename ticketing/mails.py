@@ -9,7 +9,7 @@ import tomllib
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from email.headerregistry import Address
 from email.message import EmailMessage
@@ -24,13 +24,15 @@ from babel.dates import format_date, format_time
 from babel.numbers import format_currency, get_currency_symbol
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from ticketing import accounts, money
+from ticketing import accounts, money, signed_links
 from ticketing.mongo import Database, Document
 from ticketing.outbox import Done, Failed, Outcome, Skipped
 from ticketing.settings import Settings
 
 CONSUMER = "mail"
 SUBJECT_NAME_LENGTH_MAX = 120
+# How long after the event a guest's link still leads to their orders.
+GUEST_LINK_DAYS = 90
 
 # An address without any character that means something in a list of addresses. Letters of all
 # scripts, for servers that know SMTPUTF8.
@@ -161,12 +163,27 @@ def compose(
 
     Raises Unsendable where the fan's address can't stand in a mail.
     """
-    letter = write(why, message, order, fan, settings.public_url)
-    name, sender = parseaddr(settings.mail_from)
-    recipient = mailable(fan["email"])
+    letter = write(why, message, order, fan, settings)
+    return put_together(
+        letter, message, why, name=fan["name"], address=fan["email"], settings=settings
+    )
+
+
+def put_together(
+    letter: Letter,
+    message: Document,
+    why: str,
+    *,
+    name: str,
+    address: str,
+    settings: Settings,
+) -> EmailMessage:
+    """A letter as a mail in both forms. Raises Unsendable."""
+    sender_name, sender = parseaddr(settings.mail_from)
+    recipient = mailable(address)
     mail = EmailMessage(policy=SMTP if recipient.isascii() else SMTPUTF8)
-    mail["From"] = Address(name, addr_spec=sender)
-    mail["To"] = Address(_for_header(_one_line(fan["name"])), *recipient.split("@"))
+    mail["From"] = Address(sender_name, addr_spec=sender)
+    mail["To"] = Address(_for_header(_one_line(name)), *recipient.split("@"))
     mail["Subject"] = _for_header(letter.subject)
     mail["Date"] = format_datetime(message["createdAt"])
     # Whoever gets a mail twice, because a worker died before it wrote down that it was taken, can
@@ -181,6 +198,25 @@ def compose(
     return mail
 
 
+def plain_letter(why: str, *, language: str, name: str, link_url: str | None) -> Letter:
+    """A letter that is about no order."""
+    texts = _TEXTS[language]
+    words, wanted = texts["words"], texts[why]
+    shown = _one_line(name)
+    return Letter(
+        language=language,
+        subject=wanted["subject"],
+        greeting=words["greeting"].format(name=shown) if shown else words["greeting_unnamed"],
+        paragraphs=wanted["paragraphs"],
+        facts=[],
+        seats=[],
+        ticket=words["ticket"],
+        footer=words["footer_account"],
+        link=wanted.get("link"),
+        link_url=link_url,
+    )
+
+
 def mailable(address: str) -> str:
     """The address as mail servers take it: its domain in ASCII. Raises Unsendable."""
     local_part, _, domain = address.partition("@")
@@ -192,7 +228,9 @@ def mailable(address: str) -> str:
     raise Unsendable("the fan's address can't be mailed to")
 
 
-def write(why: str, message: Document, order: Document, fan: Document, public_url: str) -> Letter:
+def write(
+    why: str, message: Document, order: Document, fan: Document, settings: Settings
+) -> Letter:
     """What the mail for this occasion says."""
     language = accounts.language_of(fan)
     texts = _TEXTS[language]
@@ -232,9 +270,25 @@ def write(why: str, message: Document, order: Document, fan: Document, public_ur
         seats=_seats(why, order, words),
         ticket=words["ticket"],
         footer=words["footer"],
-        link=wanted.get("link"),
-        link_url=f"{public_url}/pay/{order['payment']['paymentId']}" if "link" in wanted else None,
+        **_link(why, order, fan, words, settings),
     )
+
+
+def _link(
+    why: str, order: Document, fan: Document, words: dict[str, str], settings: Settings
+) -> dict[str, str]:
+    if why == "payment_failed":
+        url = f"{settings.public_url}/pay/{order['payment']['paymentId']}"
+        return {"link": _TEXTS[accounts.language_of(fan)][why]["link"], "link_url": url}
+    if why in ("confirmed", "moved") and fan.get("guest"):
+        # A guest has no account to log in to: whoever reads their mail has their tickets anyway.
+        ends_at = order["event"]["startsAt"] + timedelta(days=GUEST_LINK_DAYS)
+        link = signed_links.make(settings, "guest", fan["_id"], ends_at)
+        return {
+            "link": words["tickets_link"],
+            "link_url": f"{settings.public_url}/tickets#link={link}",
+        }
+    return {}
 
 
 def _seats(why: str, order: Document, words: dict[str, str]) -> list[tuple[str, str | None]]:

@@ -62,13 +62,20 @@ def message(
     `order_id` is None for what is about the event as a whole. Raises MessageFault for a body that
     is not of its kind.
     """
-    version = message_kinds.checked(kind, body).version
-    about = {} if order_id is None else {"orderId": order_id}
+    about = {"eventId": event_id}
+    return _message(kind, about if order_id is None else about | {"orderId": order_id}, body, now)
+
+
+def account_message(kind: str, body: dict[str, Any], now: datetime) -> Document:
+    """The same for what is about somebody's account, and no event. Raises MessageFault."""
+    return _message(kind, {}, body, now)
+
+
+def _message(kind: str, about: Document, body: dict[str, Any], now: datetime) -> Document:
     return {
         "_id": identifiers.ordered("msg", now),
         "kind": kind,
-        "version": version,
-        "eventId": event_id,
+        "version": message_kinds.checked(kind, body).version,
         **about,
         "body": body,
         "createdAt": now,
@@ -169,16 +176,17 @@ async def spread(database: Database, consumers: Sequence[Consumer], now: datetim
 
 
 def _delivery(message: Document, consumer: str, target: str, now: datetime) -> Document:
-    about = {"orderId": message["orderId"]} if "orderId" in message else {}
+    about: Document = {name: message[name] for name in ("eventId", "orderId") if name in message}
+    # What is about no event is about a request of its own: it waits for nothing.
+    lane = message.get("orderId", message.get("eventId", message["_id"]))
     return {
         "_id": f"{message['_id']}:{target}",
         "messageId": message["_id"],
         "kind": message["kind"],
-        "eventId": message["eventId"],
         **about,
         "consumer": consumer,
         "target": target,
-        "lane": f"{target}:{message.get('orderId', message['eventId'])}",
+        "lane": f"{target}:{lane}",
         "status": "waiting",
         "fence": 0,
         "attempts": 0,

@@ -37,6 +37,8 @@ ATTEMPT_SECONDS = 15.0
 FAILURES_MAX = 10
 FAILING_SECONDS_MAX = 24 * 3_600.0
 PAUSE_SECONDS_MAX = 3_600.0
+# What is about somebody's account is no organiser's business.
+KINDS = frozenset(kind for kind in message_kinds.KINDS if not kind.startswith("account."))
 _SECRET_BYTES = 32
 _HOST = re.compile(r"[A-Za-z0-9._:-]+")
 
@@ -113,14 +115,14 @@ def _same(made: Document, request_hash: str) -> Document:
 def _checked_kinds(kinds: Sequence[str] | None) -> list[str]:
     """The kinds wanted; all there are where none are named."""
     if kinds is None:
-        return sorted(message_kinds.KINDS)
+        return sorted(KINDS)
     faults = [
         (f"kinds[{index}]", "is not a kind of message")
-        for index, kind in enumerate(kinds[: len(message_kinds.KINDS) + 1])
-        if kind not in message_kinds.KINDS
+        for index, kind in enumerate(kinds[: len(KINDS) + 1])
+        if kind not in KINDS
     ]
-    if not kinds or len(kinds) > len(message_kinds.KINDS):
-        faults.append(("kinds", f"must have 1 to {len(message_kinds.KINDS)} kinds"))
+    if not kinds or len(kinds) > len(KINDS):
+        faults.append(("kinds", f"must have 1 to {len(KINDS)} kinds"))
     if faults:
         raise Invalid(faults)
     return sorted(set(kinds))
@@ -286,7 +288,7 @@ class Sender:
 
     async def targets(self, messages: Sequence[Document]) -> dict[str, list[str]]:
         """The enabled webhooks of each event's organiser that want messages of this kind."""
-        event_ids = list({message["eventId"] for message in messages})
+        event_ids = list({message["eventId"] for message in messages if "eventId" in message})
         shows = self._database.events.find({"_id": {"$in": event_ids}}, {"organiserId": 1})
         organisers = {
             show["_id"]: show["organiserId"] for show in await shows.to_list(len(event_ids))
@@ -301,7 +303,7 @@ class Sender:
             message["_id"]: [
                 hook["_id"]
                 for hook in enabled
-                if hook["organiserId"] == organisers.get(message["eventId"])
+                if hook["organiserId"] == organisers.get(message.get("eventId"))
                 and message["kind"] in hook["kinds"]
             ]
             for message in messages

@@ -10,6 +10,7 @@ import logging
 from pymongo.errors import PyMongoError
 
 from ticketing import clock, mongo, outbox
+from ticketing.account_mails import AccountMails
 from ticketing.mails import Mails
 from ticketing.mongo import Database
 from ticketing.outbox import Consumer
@@ -41,6 +42,7 @@ async def run(settings: Settings, metrics: Metrics, stopping: asyncio.Event) -> 
     consumers: list[Consumer] = [sender, PaymentPages(client.database, providers)]
     if settings.smtp_host:
         consumers.append(Mails(client.database, settings, post))
+        consumers.append(AccountMails(client.database, settings, post))
     else:
         log.warning("No mail is sent: TICKETING_SMTP_HOST is not set.")
     log.info("The deliver worker is running.")

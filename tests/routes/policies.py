@@ -4,6 +4,10 @@
 ANYBODY, FAN, ORGANISER, ADMIN = "anybody", "fan", "organiser", "admin"
 # Organisers, and the API key of a gate.
 GATE = "gate"
+# Any person, but no API key.
+PERSON = "person"
+# Whoever knows the password, the link or the refresh token in the body.
+SECRET_IN_BODY = "secret in the body"
 # Its credential is the signature over the body.
 SIGNED = "signed"
 # Whoever has the unguessable id may: the payment page of the sandbox, which takes no money.
@@ -26,6 +30,21 @@ POLICIES = {
     "GET /v1/events/{eventId}/availability": ANYBODY,
     "GET /v1/events/{eventId}/seats": ANYBODY,
     "GET /v1/ticket-keys": ANYBODY,
+    "POST /v1/accounts": SECRET_IN_BODY,
+    "POST /v1/accounts/confirm": SECRET_IN_BODY,
+    "POST /v1/accounts/confirm-email": SECRET_IN_BODY,
+    "POST /v1/accounts/forgotten-password": SECRET_IN_BODY,
+    "POST /v1/accounts/reset-password": SECRET_IN_BODY,
+    "POST /v1/guests": SECRET_IN_BODY,
+    "POST /v1/guests/sessions": SECRET_IN_BODY,
+    "POST /v1/sessions": SECRET_IN_BODY,
+    "POST /v1/sessions/end": SECRET_IN_BODY,
+    "POST /v1/sessions/refresh": SECRET_IN_BODY,
+    "PUT /v1/accounts/me/email": PERSON,
+    "POST /v1/accounts/me/second-factor": PERSON,
+    "POST /v1/accounts/me/second-factor/confirm": PERSON,
+    "POST /v1/accounts/me/second-factor/remove": PERSON,
+    "DELETE /v1/accounts/me/sessions": PERSON,
     "POST /v1/payments/webhooks/{provider}": SIGNED,
     "GET /v1/sandbox/payments/{paymentId}": BEARER_OF_ID,
     "POST /v1/sandbox/payments/{paymentId}/decline": BEARER_OF_ID,

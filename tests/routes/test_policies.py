@@ -4,12 +4,23 @@ import pytest
 from litestar.routes import HTTPRoute, WebSocketRoute
 
 from tests.routes.conftest import Api
-from tests.routes.policies import ADMIN, ANYBODY, BEARER_OF_ID, FAN, GATE, ORGANISER, POLICIES
+from tests.routes.policies import (
+    ADMIN,
+    ANYBODY,
+    BEARER_OF_ID,
+    FAN,
+    GATE,
+    ORGANISER,
+    PERSON,
+    POLICIES,
+    SECRET_IN_BODY,
+)
 
 MAY = {
     FAN: {"fan"},
     ORGANISER: {"organiser", "admin"},
     GATE: {"organiser", "admin"},
+    PERSON: {"fan", "organiser", "admin"},
     ADMIN: {"admin"},
 }
 
@@ -54,7 +65,8 @@ async def test_only_those_it_is_for_get_past_the_door(api: Api, route: str) -> N
 
 
 @pytest.mark.parametrize(
-    "route", [route for route in POLICIES if POLICIES[route] in (ANYBODY, BEARER_OF_ID)]
+    "route",
+    [route for route in POLICIES if POLICIES[route] in (ANYBODY, BEARER_OF_ID, SECRET_IN_BODY)],
 )
 async def test_what_is_for_anybody_asks_for_no_token(api: Api, route: str) -> None:
     answer = await api.http.request(route.partition(" ")[0], path_of(route))

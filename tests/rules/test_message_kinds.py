@@ -42,6 +42,7 @@ BODIES = {
         "venueName": "Winterland",
     },
     "event.soldOut": {"seatCount": 40},
+    "account.asked": {"requestId": "req_1"},
 }
 
 

@@ -1,4 +1,4 @@
-"""What organisers are shown of their team, their API keys and their audit log."""
+"""What people are shown of their account, and organisers of their team, keys and audit log."""
 
 from typing import Any, Literal
 
@@ -9,6 +9,37 @@ from ticketing.clock import rfc3339
 from ticketing.mongo import Document
 from ticketing.pages import Page as DomainPage
 from ticketing.teams import MemberRole
+
+
+class Asked(Answer, frozen=True):
+    """It was written down; whoever reads the address's mail goes on from there."""
+
+    status: Literal["checkYourMail"] = "checkYourMail"
+
+
+class LoggedIn(Answer, frozen=True):
+    """`accessToken` is sent as a bearer token for `expiresIn` seconds, then refreshed."""
+
+    account_id: str
+    role: str
+    access_token: str
+    expires_in: int
+    refresh_token: str
+
+
+class Guest(Answer, frozen=True):
+    """A guest's token, good for `expiresIn` seconds."""
+
+    fan_id: str
+    access_token: str
+    expires_in: int
+
+
+class SecondFactor(Answer, frozen=True):
+    """The secret for an authenticator app, also as the address that a QR code says."""
+
+    secret: str
+    uri: str
 
 
 class Member(Answer, frozen=True):

@@ -10,6 +10,7 @@ from litestar import Litestar, Request
 
 from ticketing import gateway, mongo, web
 from ticketing.api import (
+    accounts,
     admin,
     bodies,
     fan,
@@ -101,6 +102,8 @@ def create_application(
     return Application(
         route_handlers=[
             public.router,
+            # Where an issuer knows the people, we know no passwords.
+            *([] if chosen.oidc_issuer else [accounts.router, accounts.own_router]),
             fan.router,
             organiser.router,
             team.router,

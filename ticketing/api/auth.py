@@ -88,8 +88,11 @@ def _key(secret: str) -> OctKey:
     return OctKey.import_key(secret)
 
 
-def required(*roles: str) -> Check:
-    """A check that lets only these roles in; the caller is `request.user` from then on."""
+def required(*roles: str, by_key: bool = True) -> Check:
+    """A check that lets only these roles in; the caller is `request.user` from then on.
+
+    Without `by_key` it lets in people alone, and no API keys.
+    """
 
     async def check(request: Request[Any, Any, Any]) -> None:
         if request.scope["method"] == "OPTIONS":
@@ -99,6 +102,8 @@ def required(*roles: str) -> Check:
             raise Unauthenticated("A token is needed: send it as a bearer token.")
         if caller.role not in roles:
             raise Forbidden(f"The role {caller.role} may not do this.")
+        if caller.key_id is not None and not by_key:
+            raise Forbidden("An API key may not do this.")
         request.scope["user"] = caller
 
     return check

@@ -20,7 +20,7 @@ from litestar.openapi.spec import (
     Schema,
 )
 
-from ticketing import checkout, events, holds
+from ticketing import checkout, events, holds, passwords
 from ticketing.api_keys import Scope
 from ticketing.errors import Invalid
 from ticketing.holds import SEATS_PER_HOLD_MAX
@@ -105,6 +105,83 @@ class ApiKeyForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     name: str
     scope: Scope
     event_id: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class RegistrationForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """What an account is asked for with."""
+
+    email: str
+    password: str
+    name: str
+    role: Literal["fan", "organiser"] = "fan"
+    language: Literal["en", "de"] = "en"
+
+
+class LogInForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """`code` is the authenticator app's, for an account with a second factor."""
+
+    email: str
+    password: str
+    code: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class LinkForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """What stands behind the `=` in the link of a mail."""
+
+    link: str
+
+
+class LinkAndPasswordForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """What stands behind the `=` in the link of a mail, and a password."""
+
+    link: str
+    password: str
+
+
+class AddressForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """An e-mail address."""
+
+    email: str
+
+
+class AddressAndPasswordForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """A new e-mail address, and the account's password."""
+
+    email: str
+    password: str
+
+
+class PasswordForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """The account's password."""
+
+    password: str
+
+
+class CodeForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """A code of the authenticator app."""
+
+    code: str
+
+
+class PasswordAndCodeForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """The account's password and a code of the authenticator app."""
+
+    password: str
+    code: str
+
+
+class RefreshForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """The refresh token that came last."""
+
+    refresh_token: str
+
+
+class GuestForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """Who a guest is."""
+
+    name: str
+    email: str
+    language: Literal["en", "de"] = "en"
 
 
 async def read(request: Request[Any, Any, Any], form: type[Form]) -> Form:
@@ -218,9 +295,26 @@ def line_refund(form: RefundForm, **rest: Any) -> checkout.LineRefund:
     )
 
 
-def profile(form: ProfileForm) -> tuple[str, str]:
+def profile(form: ProfileForm | GuestForm) -> tuple[str, str]:
     """The trimmed name and address; raises Invalid."""
     name, email = form.name.strip(), form.email.strip()
+    if faults := _person_faults(name, email):
+        raise Invalid(faults)
+    return name, email
+
+
+def registration(form: RegistrationForm) -> str:
+    """The trimmed name of whoever asks for an account; raises Invalid."""
+    name = form.name.strip()
+    faults = _person_faults(name, form.email.strip())
+    if fault := passwords.fault(form.password):
+        faults.append(("password", fault))
+    if faults:
+        raise Invalid(faults)
+    return name
+
+
+def _person_faults(name: str, email: str) -> list[tuple[str, str]]:
     faults = []
     if fault := events.text_fault(name, NAME_LENGTH_MAX):
         faults.append(("name", fault))
@@ -228,9 +322,19 @@ def profile(form: ProfileForm) -> tuple[str, str]:
         faults.append(("email", fault))
     elif not _EMAIL.fullmatch(email):
         faults.append(("email", "is not an e-mail address"))
-    if faults:
+    return faults
+
+
+def address(email: str) -> None:
+    """Raises Invalid for what is no address."""
+    if faults := _person_faults("somebody", email.strip()):
         raise Invalid(faults)
-    return name, email
+
+
+def new_password(password: str) -> None:
+    """Raises Invalid for a password that nobody should have."""
+    if fault := passwords.fault(password):
+        raise Invalid([("password", fault)])
 
 
 def api_key(form: ApiKeyForm) -> tuple[str, str | None]:
@@ -287,13 +391,24 @@ def _fault(text: str) -> tuple[str, str]:
 _FORMS = (
     events.Move,
     events.NewEvent,
+    AddressAndPasswordForm,
+    AddressForm,
     ApiKeyForm,
+    CodeForm,
     FeesForm,
+    GuestForm,
     HoldForm,
+    LinkAndPasswordForm,
+    LinkForm,
+    LogInForm,
     MemberForm,
     OrderForm,
+    PasswordAndCodeForm,
+    PasswordForm,
     ProfileForm,
+    RefreshForm,
     RefundForm,
+    RegistrationForm,
     Switches,
     WebhookForm,
 )

@@ -15,6 +15,7 @@ READS = Policy("reads", 1_200, 60)
 WRITES = Policy("writes", 300, 60)
 SIGN_IN_ADDRESS = Policy("sign-in-address", 60, 60)
 SIGN_IN_ACCOUNT = Policy("sign-in-account", 10, 60)
+GUESTS = Policy("guests", 600, 60)
 KEYS_MAX = 100_000
 
 _SCOPE_KEY = "ticketing.rate_limit"
@@ -31,6 +32,7 @@ class Limits:
         self._writes = Meter(WRITES, KEYS_MAX)
         self._sign_in_address = Meter(SIGN_IN_ADDRESS, KEYS_MAX)
         self._sign_in_account = Meter(SIGN_IN_ACCOUNT, KEYS_MAX)
+        self._guests = Meter(GUESTS, KEYS_MAX)
 
     def asked_from(self, connection: ASGIConnection[Any, Any, Any, Any], address: str) -> None:
         """Count a request from an address, before anything of it is looked at. Raises RateLimited.
@@ -58,6 +60,10 @@ class Limits:
         """
         tell(connection, self._sign_in_address.take(address, monotonic()))
         tell(connection, self._sign_in_account.take(account, monotonic()))
+
+    def comes_as_guest(self, connection: ASGIConnection[Any, Any, Any, Any], address: str) -> None:
+        """Count a new guest. Raises RateLimited."""
+        tell(connection, self._guests.take(address, monotonic()))
 
 
 def tell(connection: ASGIConnection[Any, Any, Any, Any], left: Left) -> None:

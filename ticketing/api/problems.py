@@ -19,13 +19,17 @@ from pymongo.errors import PyMongoError
 
 from ticketing import (
     api_keys,
+    credentials,
     errors,
     events,
     gateway,
     holds,
     mongo,
+    passwords,
     printing,
     rate_limits,
+    sessions,
+    signed_links,
     states,
     teams,
     webhooks,
@@ -92,6 +96,12 @@ STATUSES: dict[type[errors.Refusal], int] = {
     teams.RoleTooLow: 403,
     api_keys.KeyLimit: 409,
     rate_limits.RateLimited: 429,
+    credentials.WrongCredentials: 401,
+    credentials.SecondFactorNeeded: 401,
+    credentials.SecondFactorState: 409,
+    sessions.SessionOver: 401,
+    signed_links.LinkInvalid: 410,
+    passwords.TooManySignIns: 503,
     errors.IdempotencyKeyReused: 422,
     errors.IdempotencyInProgress: 409,
     gateway.BadSignature: 400,
@@ -131,9 +141,9 @@ def documented(*refusals: type[errors.Refusal]) -> dict[int, ResponseSpec]:
 
 def _refused(request: Request[Any, Any, Any], refusal: errors.Refusal) -> Response[Any]:
     headers = {}
-    if isinstance(refusal, Unauthenticated):
+    if STATUSES[type(refusal)] == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
-    elif isinstance(refusal, Unavailable | gateway.ProviderUnavailable | printing.NotPrinted):
+    elif STATUSES[type(refusal)] == HTTPStatus.SERVICE_UNAVAILABLE:
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     elif isinstance(refusal, rate_limits.RateLimited):
         limits.tell(request, refusal.left)

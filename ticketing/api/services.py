@@ -41,6 +41,7 @@ from ticketing.holds import Hold, HoldRequest
 from ticketing.mongo import Client, Database, Document
 from ticketing.orders import OrderRequest
 from ticketing.pages import Page
+from ticketing.passwords import Passwords
 from ticketing.printing import Printer
 from ticketing.providers import Providers
 from ticketing.recently import Recently
@@ -98,6 +99,7 @@ class Services:
             keys_max=1,
         )
         self.limits = Limits(is_on=settings.rate_limits == "on")
+        self.passwords = Passwords()
         # A program sends its key with every request.
         self.callers_by_key: Recently[tuple[str, str], Caller | None] = Recently(
             lambda key: api_keys.caller_of(self.database, *key, clock.now),
@@ -173,6 +175,7 @@ class Services:
         await self.providers.close()
         await self.boards.close()
         await self.printer.close()
+        self.passwords.close()
 
     # What this process has done shows on its boards at once, ahead of the change stream.
 

@@ -1,0 +1,84 @@
+"""What people are mailed about their accounts: links for whoever reads the address's mail."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from email.utils import parseaddr
+
+from ticketing import mails, signed_links
+from ticketing.mails import Letter, Post, Undelivered, Unsendable
+from ticketing.mongo import Database, Document
+from ticketing.outbox import Done, Failed, Outcome, Skipped
+from ticketing.settings import Settings
+
+CONSUMER = "account-mail"
+KIND = "account.asked"
+
+
+class AccountMails:
+    """Sends the mails that accounts ask for."""
+
+    name = CONSUMER
+
+    def __init__(self, database: Database, settings: Settings, post: Post) -> None:
+        self._database = database
+        self._settings = settings
+        self._post = post
+
+    async def targets(self, messages: Sequence[Document]) -> dict[str, list[str]]:
+        """One mail for each request."""
+        return {message["_id"]: [CONSUMER] for message in messages if message["kind"] == KIND}
+
+    async def deliver(self, message: Document, target: str, now: datetime) -> Outcome:  # noqa: ARG002
+        """Mail the address that a request is about, if there is something to tell it."""
+        request = await self._database.account_requests.find_one(
+            {"_id": message["body"]["requestId"]}
+        )
+        if request is None or request["expiresAt"] <= now:
+            return Skipped("the request was used or is over")
+        holder = await self._database.accounts.find_one({"email": request["email"]})
+        why = occasion(request["purpose"], has_account=holder is not None)
+        if why is None:
+            return Skipped("the address has no account")
+        asking = await self._database.accounts.find_one({"_id": request.get("accountId")})
+        person = holder or asking or request
+        try:
+            mail = mails.put_together(
+                write(why, request, person, self._settings),
+                message,
+                why,
+                name=person["name"],
+                address=request["email"],
+                settings=self._settings,
+            )
+            sender = parseaddr(self._settings.mail_from)[1]
+            return Done(await self._post.send(mail, sender, mails.mailable(request["email"])))
+        except Unsendable as reason:
+            return Failed(str(reason), lasting=True)
+        except Undelivered as reason:
+            return Failed(str(reason))
+
+
+def occasion(purpose: str, *, has_account: bool) -> str | None:
+    """Which mail a request is the cause of, or None where nobody is to be told anything."""
+    match purpose:
+        case "register":
+            return "address_known" if has_account else "register"
+        case "reset":
+            return "reset" if has_account else None
+        case "changeEmail":
+            return "address_known" if has_account else "change_email"
+    return None
+
+
+def write(why: str, request: Document, person: Document, settings: Settings) -> Letter:
+    """What the mail says."""
+    link = None
+    if why != "address_known":
+        link = signed_links.make(settings, request["purpose"], request["_id"], request["expiresAt"])
+    return mails.plain_letter(
+        why,
+        language=person["language"],
+        name=person["name"],
+        # In the fragment, which browsers send to nobody and no server writes into a log.
+        link_url=f"{settings.public_url}/account#{request['purpose']}={link}" if link else None,
+    )
