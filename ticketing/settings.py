@@ -27,7 +27,7 @@ _CHOICES = {
     "smtp_encryption": ("starttls", "tls", "none"),
     "webhooks_to_private_addresses": ("on", "off"),
     "rate_limits": ("", "on", "off"),
-    "oidc_algorithm": ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"),
+    "oidc_algorithm": ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384"),
 }
 _ROLES = ("fan", "organiser", "admin")
 

@@ -16,6 +16,7 @@ from litestar import Request
 from ticketing import api_keys
 from ticketing.accounts import Caller
 from ticketing.api import client_address
+from ticketing.api.issuer import BadToken
 from ticketing.api.problems import Forbidden, Unauthenticated
 from ticketing.api.services import Services, services_of
 from ticketing.settings import Settings
@@ -137,6 +138,11 @@ async def _counted_caller(request: Request[Any, Any, Any]) -> Caller | None:
 async def identify(token: str, services: Services) -> Token:
     """Whose a token or an API key is. Raises Unauthenticated."""
     key = api_keys.parts(token)
+    if key is None and services.issuer is not None:
+        try:
+            return Token(*await services.issuer.verify(token))
+        except BadToken:
+            raise Unauthenticated("The token is not valid.") from None
     if key is None:
         return verify(token, services.settings)
     caller = await services.callers_by_key.get(key)

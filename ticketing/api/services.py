@@ -26,6 +26,7 @@ from ticketing import settings as configuration
 from ticketing.accounts import Caller
 from ticketing.api import answers
 from ticketing.api.deliveries import Deliveries
+from ticketing.api.issuer import Issuer
 from ticketing.api.limits import Limits
 from ticketing.api.metrics import Metrics
 from ticketing.api.readiness import Readiness
@@ -100,6 +101,7 @@ class Services:
         )
         self.limits = Limits(is_on=settings.rate_limits == "on")
         self.passwords = Passwords()
+        self.issuer = Issuer(settings) if settings.oidc_issuer else None
         # A program sends its key with every request.
         self.callers_by_key: Recently[tuple[str, str], Caller | None] = Recently(
             lambda key: api_keys.caller_of(self.database, *key, clock.now),
@@ -176,6 +178,8 @@ class Services:
         await self.boards.close()
         await self.printer.close()
         self.passwords.close()
+        if self.issuer is not None:
+            await self.issuer.close()
 
     # What this process has done shows on its boards at once, ahead of the change stream.
 
