@@ -632,6 +632,48 @@ OTHERS = (
 )
 
 PEOPLE = (
+    AccessPattern(
+        "a fan's archived orders, newest first",
+        "orders_archive",
+        {"fanId": FAN},
+        declared.ARCHIVED_ORDERS_BY_FAN,
+        NEWEST_FIRST,
+        PAGE,
+    ),
+    AccessPattern(
+        "a fan's archived orders by status",
+        "orders_archive",
+        {"fanId": FAN, "status": "confirmed"},
+        declared.ARCHIVED_ORDERS_BY_FAN,
+        NEWEST_FIRST,
+        PAGE,
+    ),
+    AccessPattern("an archived order", "orders_archive", {"_id": ORDER, "fanId": FAN}),
+    AccessPattern(
+        "events being archived",
+        "events",
+        {"archiving": True},
+        declared.EVENTS_BEING_ARCHIVED,
+    ),
+    AccessPattern(
+        "events to archive",
+        "events",
+        {
+            "status": {"$in": ["ended", "cancelled"]},
+            "startsAt": {"$lte": NOW},
+            "archivedAt": {"$exists": False},
+        },
+        declared.EVENTS_BY_DATE,
+        SOONEST_FIRST,
+        20,
+    ),
+    AccessPattern(
+        "a fan's orders whose money is on its way",
+        "orders",
+        {"fanId": FAN, "refunds.status": {"$in": ["created", "sent", "failed"]}},
+        declared.ORDERS_BY_FAN,
+    ),
+    AccessPattern("a record of an erasure", "erasures", {"_id": "nobody"}),
     AccessPattern("a member of a team", "team_members", {"_id": "mem_nobody"}),
     AccessPattern(
         "members of a team",

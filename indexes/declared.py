@@ -227,6 +227,14 @@ SEAT_CHANGES_BY_AGE = Index(
 
 # --- People --------------------------------------------------------------------------------------
 
+ARCHIVED_ORDERS_BY_FAN = Index(
+    "orders_archive",
+    (("fanId", 1), ("createdAt", -1), ("_id", -1)),
+    "a fan's archived orders, newest first",
+)
+EVENTS_BEING_ARCHIVED = Index(
+    "events", (("archiving", 1),), "events being archived", only_where={"archiving": True}
+)
 MEMBERS_BY_ORGANISER = Index("team_members", (("organiserId", 1), ("_id", 1)), "members of a team")
 API_KEYS_BY_ORGANISER = Index(
     "api_keys", (("organiserId", 1), ("createdAt", 1), ("_id", 1)), "API keys of an organiser"
@@ -302,6 +310,8 @@ INDEXES: tuple[Index, ...] = (
     WEBHOOKS_BY_ORGANISER,
     NOTICES_BY_AGE,
     SEAT_CHANGES_BY_AGE,
+    ARCHIVED_ORDERS_BY_FAN,
+    EVENTS_BEING_ARCHIVED,
     MEMBERS_BY_ORGANISER,
     API_KEYS_BY_ORGANISER,
     API_KEYS_TO_FORGET,

@@ -132,6 +132,8 @@ EVENT = _object(
         "moves": AT_LEAST_ONE,
         "movedAt": INSTANT,
         "moveDueAt": INSTANT,
+        "archivedAt": INSTANT,
+        "archiving": {"enum": [True]},
     },
     anyOf=[
         # Without an end of its set-up an event that nobody finishes could never be removed.
@@ -597,6 +599,15 @@ SESSION = _object(
     }
 )
 
+ERASURE = _object(
+    {
+        "_id": SHA256,
+        "pseudonym": {"bsonType": "string", "pattern": "^erased_"},
+        "startedAt": INSTANT,
+    },
+    {"finishedAt": INSTANT, "counts": {"bsonType": "object"}},
+)
+
 VALIDATORS: dict[str, Schema] = {
     "events": EVENT,
     "seats": SEAT,
@@ -626,6 +637,8 @@ VALIDATORS: dict[str, Schema] = {
     "accounts": ACCOUNT,
     "account_requests": ACCOUNT_REQUEST,
     "sessions": SESSION,
+    "erasures": ERASURE,
+    "orders_archive": ORDER,
 }
 
 # What no schema can say: that an entry's lines sum to zero. An update is checked like an insert, so

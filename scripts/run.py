@@ -28,6 +28,7 @@ SERVICES = {
     "changes worker": ("workers", "changes"),
     "payments worker": ("workers", "payments"),
     "audit worker": ("workers", "audit"),
+    "archive worker": ("workers", "archive"),
 }
 READY_SECONDS_MAX = 120.0
 _LOOK_SECONDS = 0.1

@@ -55,6 +55,13 @@ class SecondFactorState(Refusal):
     title = "Conflict"
 
 
+class AccountInUse(Refusal):
+    """An organiser who has events that are not over can't leave them to nobody."""
+
+    slug = "conflict"
+    title = "Conflict"
+
+
 def normalized(email: str) -> str:
     """An address as it is compared: no two people share one that differs in case alone."""
     return unicodedata.normalize("NFC", email).strip().casefold()
@@ -300,12 +307,48 @@ async def prove(
     return account
 
 
+async def is_known(database: Database, account_id: str) -> bool:
+    """Whether somebody has an account with us: guests and people of an issuer have none."""
+    return await database.accounts.find_one({"_id": account_id}, {"_id": 1}) is not None
+
+
 async def find(database: Database, account_id: str) -> Document:
     """The account of somebody who is logged in. Raises NotFound for a token from elsewhere."""
     account = await database.accounts.find_one({"_id": account_id})
     if account is None:
         raise NotFound("There is no such account.")
     return account
+
+
+async def delete_organiser(database: Database, account: Document, now: datetime) -> None:
+    """Remove an organiser's account, sessions and keys; their past events stay, for the books.
+
+    Raises AccountInUse while they have an event on sale or to come.
+    """
+    account_id = account["_id"]
+    present = await database.events.find_one(
+        {
+            "organiserId": account_id,
+            "status": {"$in": ["draft", "published"]},
+            "startsAt": {"$gt": now},
+        },
+        {"_id": 1},
+    )
+    if present is not None:
+        raise AccountInUse("There are events to come: call them off first, or wait for them.")
+
+    async def body(session: Session) -> None:
+        await database.api_keys.update_many(
+            {"organiserId": account_id, "revokedAt": None},
+            {"$set": {"revokedAt": now}},
+            session=session,
+        )
+        await database.team_members.delete_many({"organiserId": account_id}, session=session)
+        await database.account_requests.delete_many({"email": account["email"]}, session=session)
+        await database.sessions.delete_many({"accountId": account_id}, session=session)
+        await database.accounts.delete_one({"_id": account_id}, session=session)
+
+    await mongo.transaction(database, body)
 
 
 # --- The second factor ---------------------------------------------------------------------------

@@ -636,9 +636,10 @@ async def events_at(
 ) -> list[Document]:
     """All events that were laid out at that moment, without their rows and texts.
 
-    With `since` only those that begin later.
+    With `since` only those that begin later. What is archived can't be counted any more, and
+    nothing of it changes: it is left out.
     """
-    laid_out: Document = {"status": {"$ne": "creating"}}
+    laid_out: Document = {"status": {"$ne": "creating"}, "archivedAt": {"$exists": False}}
     if since is not None:
         laid_out["startsAt"] = {"$gte": since}
     return await mongo.aggregate_at(

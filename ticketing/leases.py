@@ -21,6 +21,7 @@ RENEWED_EVERY = LEASE / 3
 
 CHANGES = "changes"
 AUDIT = "audit"
+ARCHIVE = "archive"
 
 
 class LeaseLost(Exception):

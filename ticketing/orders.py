@@ -29,7 +29,7 @@ from ticketing import (
 )
 from ticketing.errors import IdempotencyKeyReused, NotFound, Refusal
 from ticketing.holds import HoldExpired
-from ticketing.mongo import Database, Document, Session
+from ticketing.mongo import Collection, Database, Document, Session
 from ticketing.pages import Page
 
 STATUSES = ("pendingPayment", "confirmed", "expired", "cancelled")
@@ -38,6 +38,8 @@ EXPIRED_PER_TRANSACTION_MAX = 100
 ORDERS_PER_HOLD_READ_MAX = 20
 HISTORY_MAX = 50
 ORDERS_REMEMBERED_MAX = 10_000
+# Two lists that are read as one: a cursor tells in which of them it stands.
+_LIST, _ARCHIVE_LIST = "orders", "archived orders"
 
 
 @dataclass(frozen=True)
@@ -353,8 +355,9 @@ async def _existing(database: Database, request: OrderRequest) -> Document:
 
 
 async def find(database: Database, order_id: str, fan_id: str) -> Document:
-    """The fan's order. Raises NotFound, also for another fan's."""
-    order = await database.orders.find_one({"_id": order_id, "fanId": fan_id})
+    """The fan's order, archived ones too. Raises NotFound, also for another fan's."""
+    mine = {"_id": order_id, "fanId": fan_id}
+    order = await database.orders.find_one(mine) or await database.orders_archive.find_one(mine)
     if order is None:
         raise NotFound("There is no such order.")
     return order
@@ -368,18 +371,33 @@ async def listing(
     status: str | None = None,
     cursor: str | None = None,
 ) -> Page:
-    """The fan's orders, newest first."""
+    """The fan's orders, newest first: those that are archived after all others."""
     filter_: Document = {"fanId": fan_id}
     if status is not None:
         filter_["status"] = status
-    if position := pages.decode(cursor, "orders"):
-        filter_["createdAt"] = {"$lte": position.instant}
-        filter_["$or"] = [
+    after = dict(filter_)
+    if position := pages.decode(cursor, _LIST, _ARCHIVE_LIST):
+        after["createdAt"] = {"$lte": position.instant}
+        after["$or"] = [
             {"createdAt": {"$lt": position.instant}},
             {"_id": {"$lt": position.identifier}},
         ]
-    found = database.orders.find(filter_).sort([("createdAt", -1), ("_id", -1)])
-    return pages.cut(await found.limit(limit + 1).to_list(limit + 1), limit, "orders", "createdAt")
+    if position is not None and position.kind == _ARCHIVE_LIST:
+        archived = await _newest(database.orders_archive, after, limit + 1)
+        return pages.cut(archived, limit, _ARCHIVE_LIST, "createdAt")
+    found = await _newest(database.orders, after, limit + 1)
+    if len(found) > limit:
+        return pages.cut(found, limit, _LIST, "createdAt")
+    archived = await _newest(database.orders_archive, filter_, limit + 1 - len(found))
+    if archived and len(found) == limit:
+        # The page is full, and what follows it is in the archive alone.
+        return pages.cut([*found, archived[0]], limit, _LIST, "createdAt")
+    return pages.cut([*found, *archived], limit, _ARCHIVE_LIST, "createdAt")
+
+
+async def _newest(collection: Collection, filter_: Document, limit: int) -> list[Document]:
+    found = collection.find(filter_).sort([("createdAt", -1), ("_id", -1)])
+    return await found.limit(limit).to_list(limit)
 
 
 # --- Ending ------------------------------------------------------------------------------------

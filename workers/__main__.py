@@ -12,17 +12,26 @@ from ticketing import mongo
 from ticketing.deployment import Unusable
 from ticketing.settings import Settings, SettingsError
 from ticketing.telemetry import logs, traces
-from workers import audit, changes, deliver, payments, release
+from workers import archive, audit, changes, deliver, payments, release
 from workers.metrics import Metrics
 from workers.starting import until_usable
 
 UNUSABLE = 3
+LOOPS = {
+    "release": release.run,
+    "changes": changes.run,
+    "payments": payments.run,
+    "deliver": deliver.run,
+    "audit": audit.run,
+    "archive": archive.run,
+}
 
 EXAMPLES = """examples:
   python -m workers release             free overdue holds and expire their orders
   python -m workers payments            look up payments, send refunds, cancel events' orders
   python -m workers deliver             send mails to fans and webhooks to organisers
   python -m workers audit               check the invariants again and again
+  python -m workers archive             move the orders of events long past
   python -m workers changes             keep the dashboards' counters
   python -m workers changes --rebuild   count all events afresh, then exit
 
@@ -38,7 +47,7 @@ def main() -> int:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("worker", choices=["release", "changes", "payments", "deliver", "audit"])
+    parser.add_argument("worker", choices=[*LOOPS])
     parser.add_argument("--rebuild", action="store_true", help="count afresh and exit (changes)")
     arguments = parser.parse_args()
     if arguments.rebuild and arguments.worker != "changes":
@@ -78,14 +87,7 @@ async def _run(settings: Settings, worker: str, *, rebuild: bool) -> int:
         await client.close()
     metrics = Metrics(worker)
     metrics.serve(settings)
-    loops = {
-        "release": release.run,
-        "changes": changes.run,
-        "payments": payments.run,
-        "deliver": deliver.run,
-        "audit": audit.run,
-    }
-    await loops[worker](settings, metrics, stopping)
+    await LOOPS[worker](settings, metrics, stopping)
     return 0
 
 

@@ -144,6 +144,7 @@ def test_everything_starts_and_nothing_is_left_when_asked_to_stop(tmp_path: Path
             "workers payments",
             "workers deliver",
             "workers audit",
+            "workers archive",
         ):
             assert part in ours
         running.process.send_signal(signal.SIGINT)
@@ -176,6 +177,7 @@ def test_nothing_is_left_when_the_command_itself_is_killed(tmp_path: Path) -> No
         "workers deliver",
         "workers changes",
         "workers audit",
+        "workers archive",
         "mongod ",
     ],
 )

@@ -37,7 +37,17 @@ from tests.journeys.conftest import (
 from ticketing.settings import Settings
 
 TEXT = (REPOSITORY / "compose.yaml").read_text()
-OURS = {"indexes", "api", "release", "deliver", "changes", "payments", "audit", "migrations"}
+OURS = {
+    "indexes",
+    "api",
+    "release",
+    "deliver",
+    "changes",
+    "payments",
+    "audit",
+    "archive",
+    "migrations",
+}
 JOBS = {"indexes", "migrations"}
 REACHES_OUT = {"api", "deliver", "payments"}
 NODES = {"mongodb1", "mongodb2", "mongodb3"}

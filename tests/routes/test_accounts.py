@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.hashes import SHA1
 from cryptography.hazmat.primitives.twofactor.totp import TOTP
 
 from tests.mail_server import MailServer, mail_server, parts
-from tests.routes.conftest import Api, Json, assert_invalid, assert_problem, token
+from tests.routes.conftest import Api, Json, assert_invalid, assert_problem, event_body, token
 from ticketing import access_tokens, clock, outbox, second_factors, sessions, signed_links
 from ticketing.account_mails import AccountMails
 from ticketing.api import limits
@@ -479,6 +479,66 @@ async def test_a_copy_of_the_database_opens_no_account(
     [stored] = await client.database.accounts.find().to_list()
     with pytest.raises(InvalidToken):
         second_factors.decrypted(other, stored["secondFactor"]["secret"])
+
+
+# --- Leaving -------------------------------------------------------------------------------------
+
+
+async def test_a_fan_takes_their_data_along_and_deletes_their_account(
+    api: Api, client: Client, post_box: MailServer
+) -> None:
+    made = await account(api, client, post_box)
+    exported = await api.http.get("/v1/me/export", headers=bearing(made))
+    assert exported.status_code == 200
+    assert exported.headers["content-disposition"] == 'attachment; filename="my-data.json"'
+    assert exported.json()["account"]["email"] == EMAIL.casefold()
+    for path in ("/v1/accounts/me/delete", "/v1/me/erasure"):
+        wrong = await api.http.post(path, json={"password": "wrong one!"}, headers=bearing(made))
+        assert_problem(wrong, 401, "unauthenticated")
+    assert_problem(
+        await api.http.post("/v1/me/erasure", json={}, headers=bearing(made)),
+        401,
+        "unauthenticated",
+    )
+    gone = await api.http.post(
+        "/v1/accounts/me/delete", json={"password": PASSWORD}, headers=bearing(made)
+    )
+    assert gone.status_code == 204, gone.text
+    assert_problem(await log_in(api), 401, "unauthenticated")
+    assert_problem(await refresh(api, made["refreshToken"]), 401, "unauthenticated")
+    assert (await account(api, client, post_box))["accountId"] != made["accountId"]
+
+
+async def test_a_fan_without_an_account_is_forgotten_by_their_token(api: Api) -> None:
+    await api.http.put("/v1/me", json={"name": "Zoë", "email": EMAIL}, headers=api.as_fan)
+    order = await api.order(await api.sale(), 0)
+    blocked = await api.http.post("/v1/me/erasure", json={}, headers=api.as_fan)
+    assert assert_problem(blocked, 409, "erasure-blocked")["orderIds"] == [order["orderId"]]
+    await api.http.post(f"/v1/orders/{order['orderId']}/cancel", headers=api.as_fan)
+    for _ in range(2):
+        erased = await api.http.post("/v1/me/erasure", json={}, headers=api.as_fan)
+        assert erased.status_code == 204
+    assert (await api.http.get("/v1/me", headers=api.as_fan)).json()["name"] is None
+    assert (await api.http.get("/v1/me/orders", headers=api.as_fan)).json()["items"] == []
+
+
+async def test_an_organiser_leaves_once_nothing_is_to_come(
+    api: Api, client: Client, post_box: MailServer
+) -> None:
+    made = await account(api, client, post_box, role="organiser")
+    made_event = await api.http.post("/v1/events", json=event_body(), headers=bearing(made))
+    event_id = made_event.json()["eventId"]
+    key = await api.http.post(
+        "/v1/api-keys", json={"name": "x", "scope": "viewer"}, headers=bearing(made)
+    )
+    leave = {"path": "/v1/accounts/me/delete", "json": {"password": PASSWORD}}
+    answer = await api.http.post(leave["path"], json=leave["json"], headers=bearing(made))
+    assert_problem(answer, 409, "conflict")
+    await api.http.post(f"/v1/events/{event_id}/cancel", headers=bearing(made))
+    answer = await api.http.post(leave["path"], json=leave["json"], headers=bearing(made))
+    assert answer.status_code == 204
+    headers = {"Authorization": f"Bearer {key.json()['key']}"}
+    assert (await api.http.get("/v1/statements", headers=headers)).status_code == 401
 
 
 # --- Guests --------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from litestar import Request, Response, delete, post, put
 
-from ticketing import access_tokens, clock, credentials, guests, second_factors, sessions
+from ticketing import access_tokens, clock, credentials, guests, privacy, second_factors, sessions
 from ticketing.api import access_answers, auth, bodies, client_address, problems
 from ticketing.api.replies import Reply
 from ticketing.api.routing import Router
@@ -334,6 +334,32 @@ async def remove_second_factor(request: Request[Any, Any, Any]) -> None:
     )
 
 
+@post(
+    "/accounts/me/delete",
+    summary="Delete the account",
+    status_code=204,
+    operation_class=bodies.described_by(bodies.PasswordForm),
+    responses=problems.documented(
+        credentials.WrongCredentials,
+        credentials.AccountInUse,
+        privacy.ErasureBlocked,
+        TooManySignIns,
+    ),
+)
+async def delete_account(request: Request[Any, Any, Any]) -> None:
+    """A fan is forgotten as by `/v1/me/erasure`; an organiser's past events stay."""
+    services, now = services_of(request), clock.now()
+    form = await bodies.read(request, bodies.PasswordForm)
+    _counted(request, request.user.subject)
+    account = await credentials.prove(
+        services.database, services.passwords, request.user.subject, form.password
+    )
+    if account["role"] == "fan":
+        await privacy.erase(services.database, services.settings, account["_id"], now)
+    else:
+        await credentials.delete_organiser(services.database, account, now)
+
+
 @delete(
     "/accounts/me/sessions",
     summary="Log out everywhere",
@@ -370,6 +396,7 @@ own_router = Router(
         confirm_second_factor,
         remove_second_factor,
         log_out_everywhere,
+        delete_account,
     ],
     security=[{"token": []}],
     tags=["accounts"],

@@ -170,6 +170,12 @@ class PasswordAndCodeForm(msgspec.Struct, rename="camel", forbid_unknown_fields=
     code: str
 
 
+class ErasureForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """`password` is needed by whoever has an account."""
+
+    password: str | msgspec.UnsetType = msgspec.UNSET
+
+
 class RefreshForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """The refresh token that came last."""
 
@@ -395,6 +401,7 @@ _FORMS = (
     AddressForm,
     ApiKeyForm,
     CodeForm,
+    ErasureForm,
     FeesForm,
     GuestForm,
     HoldForm,

@@ -10,20 +10,23 @@ from ticketing import (
     accounts,
     checkout,
     clock,
+    credentials,
     events,
     gateway,
     handouts,
     holds,
     orders,
+    privacy,
     states,
     tickets,
 )
-from ticketing.api import answers, auth, bodies, downloads, problems, starting
+from ticketing.api import answers, auth, bodies, client_address, downloads, problems, starting
 from ticketing.api.parameters import PAGE_SIZE, Cursor, EventId, HoldId, Limit, OrderId
 from ticketing.api.replies import Reply
 from ticketing.api.routing import Router
 from ticketing.api.services import services_of
 from ticketing.errors import IdempotencyKeyReused, NotFound, Refusal
+from ticketing.passwords import TooManySignIns
 
 OrderStatus = Literal["pendingPayment", "confirmed", "expired", "cancelled"]
 
@@ -176,6 +179,44 @@ async def save_profile(request: Request[Any, Any, Any]) -> answers.Profile:
     return answers.profile(request.user, stored)
 
 
+@get(
+    "/me/export",
+    summary="All that we hold of the fan",
+)
+async def export(request: Request[Any, Any, Any]) -> Response[dict[str, Any]]:
+    """Profile, account, orders, payments and refunds, to take along."""
+    held = await privacy.export(services_of(request).database, request.user.subject)
+    return Reply(
+        held,
+        status_code=200,
+        headers={"Content-Disposition": 'attachment; filename="my-data.json"'},
+    )
+
+
+@post(
+    "/me/erasure",
+    summary="Be forgotten",
+    status_code=204,
+    operation_class=bodies.described_by(bodies.ErasureForm),
+    responses=problems.documented(
+        credentials.WrongCredentials, privacy.ErasureBlocked, TooManySignIns
+    ),
+)
+async def be_forgotten(request: Request[Any, Any, Any]) -> None:
+    """Name, address and account are deleted; orders stay for the books, under a pseudonym.
+
+    Whoever has an account sends its `password`.
+    """
+    services, fan_id = services_of(request), request.user.subject
+    form = await bodies.read(request, bodies.ErasureForm)
+    if await credentials.is_known(services.database, fan_id):
+        address = client_address.limited_by(client_address.of(request))
+        services.limits.signs_in(request, address, fan_id)
+        password = "" if form.password is msgspec.UNSET else form.password
+        await credentials.prove(services.database, services.passwords, fan_id, password)
+    await privacy.erase(services.database, services.settings, fan_id, clock.now())
+
+
 @get("/me/orders", summary="The fan's orders, newest first")
 async def list_orders(
     request: Request[Any, Any, Any],
@@ -262,6 +303,8 @@ router = Router(
         cancel_order,
         get_profile,
         save_profile,
+        export,
+        be_forgotten,
         list_orders,
         list_tickets,
         get_tickets_to_print,
