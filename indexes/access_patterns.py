@@ -673,6 +673,12 @@ PEOPLE = (
         {"fanId": FAN, "refunds.status": {"$in": ["created", "sent", "failed"]}},
         declared.ORDERS_BY_FAN,
     ),
+    AccessPattern(
+        "solved challenges past their end",
+        "solved_challenges",
+        {"forgetAt": {"$lte": NOW}},
+        declared.SOLVED_CHALLENGES_TO_FORGET,
+    ),
     AccessPattern("a record of an erasure", "erasures", {"_id": "nobody"}),
     AccessPattern("a member of a team", "team_members", {"_id": "mem_nobody"}),
     AccessPattern(

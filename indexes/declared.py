@@ -260,6 +260,12 @@ ACCOUNT_REQUESTS_TO_FORGET = Index(
     expire_after_seconds=0,
 )
 SESSIONS_BY_ACCOUNT = Index("sessions", (("accountId", 1),), "sessions of an account")
+SOLVED_CHALLENGES_TO_FORGET = Index(
+    "solved_challenges",
+    (("forgetAt", 1),),
+    "solved challenges past their end",
+    expire_after_seconds=0,
+)
 SESSIONS_TO_FORGET = Index(
     "sessions", (("expiresAt", 1),), "sessions past their end", expire_after_seconds=0
 )
@@ -321,4 +327,5 @@ INDEXES: tuple[Index, ...] = (
     ACCOUNT_REQUESTS_TO_FORGET,
     SESSIONS_BY_ACCOUNT,
     SESSIONS_TO_FORGET,
+    SOLVED_CHALLENGES_TO_FORGET,
 )

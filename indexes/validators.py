@@ -133,6 +133,7 @@ EVENT = _object(
         "movedAt": INSTANT,
         "moveDueAt": INSTANT,
         "archivedAt": INSTANT,
+        "proofOfWork": {"enum": [True]},
         "archiving": {"enum": [True]},
     },
     anyOf=[
@@ -599,6 +600,7 @@ SESSION = _object(
     }
 )
 
+SOLVED_CHALLENGE = _object({"_id": TEXT, "forgetAt": INSTANT})
 ERASURE = _object(
     {
         "_id": SHA256,
@@ -637,6 +639,7 @@ VALIDATORS: dict[str, Schema] = {
     "accounts": ACCOUNT,
     "account_requests": ACCOUNT_REQUEST,
     "sessions": SESSION,
+    "solved_challenges": SOLVED_CHALLENGE,
     "erasures": ERASURE,
     "orders_archive": ORDER,
 }

@@ -81,6 +81,7 @@ class NewEvent(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     description: str = ""
     category: str = "other"
     max_seats_per_fan: int = 8
+    proof_of_work: bool = False
 
 
 class Move(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -222,6 +223,7 @@ def checked(new: NewEvent) -> Document:
         "saleEndsAt": to_millisecond(new.sale_ends_at.astimezone(UTC)),
         "currency": new.currency,
         "maxSeatsPerFan": new.max_seats_per_fan,
+        **({"proofOfWork": True} if new.proof_of_work else {}),
         "priceCategories": [
             {"name": label(category.name), "price": category.price}
             for category in new.price_categories

@@ -86,6 +86,7 @@ class Event(Answer, frozen=True):
     sections: list[EventSection]
     seat_count: int
     seats: SeatCounts | msgspec.UnsetType = msgspec.UNSET
+    proof_of_work: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class EventPage(Answer, frozen=True):
@@ -159,6 +160,7 @@ def event(document: Document, counts: Document | None = None) -> Event:
         sections=[_section(section) for section in document["sections"]],
         seat_count=document["seatCount"],
         seats=msgspec.UNSET if counts is None else _seat_counts(counts),
+        proof_of_work=document.get("proofOfWork", msgspec.UNSET),
     )
 
 

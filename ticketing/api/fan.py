@@ -1,5 +1,6 @@
 """What a fan does: hold seats, order them, look at orders and tickets."""
 
+from time import monotonic
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -8,6 +9,7 @@ from litestar.params import FromQuery, QueryParameter
 
 from ticketing import (
     accounts,
+    challenges,
     checkout,
     clock,
     credentials,
@@ -41,6 +43,7 @@ OrderStatus = Literal["pendingPayment", "confirmed", "expired", "cancelled"]
         holds.SeatsUnavailable,
         holds.NotEnoughSeats,
         holds.LimitExceeded,
+        challenges.ChallengeRequired,
         IdempotencyKeyReused,
     ),
 )
@@ -53,9 +56,13 @@ async def place_hold(request: Request[Any, Any, Any], event_id: EventId) -> Resp
         key=bodies.idempotency_key(request),
         body=await request.body(),
     )
-    outcome = await services_of(request).holds.submit(wanted)
+    services = services_of(request)
+    address = client_address.limited_by(client_address.of(request))
+    await services.refuse_suspicious(wanted, address, request.headers.get("altcha-payload"))
+    outcome = await services.holds.submit(wanted)
     if isinstance(outcome, Refusal):
         raise outcome
+    services.suspicions.held(wanted.fan_id, address, monotonic())
     return Reply(answers.hold(outcome), headers={"Location": f"/v1/holds/{outcome.hold_id}"})
 
 

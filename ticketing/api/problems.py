@@ -19,6 +19,7 @@ from pymongo.errors import PyMongoError
 
 from ticketing import (
     api_keys,
+    challenges,
     credentials,
     errors,
     events,
@@ -103,6 +104,7 @@ STATUSES: dict[type[errors.Refusal], int] = {
     sessions.SessionOver: 401,
     signed_links.LinkInvalid: 410,
     privacy.ErasureBlocked: 409,
+    challenges.ChallengeRequired: 403,
     credentials.AccountInUse: 409,
     passwords.TooManySignIns: 503,
     errors.IdempotencyKeyReused: 422,

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from time import monotonic
 from typing import Any, TypeVar
 
 from litestar.connection import ASGIConnection
@@ -11,6 +12,7 @@ from pymongo.errors import PyMongoError
 from ticketing import (
     api_keys,
     backlog,
+    challenges,
     checkout,
     clock,
     dashboards,
@@ -47,6 +49,7 @@ from ticketing.printing import Printer
 from ticketing.providers import Providers
 from ticketing.recently import Recently
 from ticketing.settings import Settings
+from ticketing.suspicions import Suspicions
 from ticketing.ticket_codes import Signer
 from ticketing.tickets import PageRequest
 from ticketing.vital_signs import VitalSigns
@@ -100,6 +103,7 @@ class Services:
             keys_max=1,
         )
         self.limits = Limits(is_on=settings.rate_limits == "on")
+        self.suspicions = Suspicions()
         self.passwords = Passwords()
         self.issuer = Issuer(settings) if settings.oidc_issuer else None
         # A program sends its key with every request.
@@ -215,6 +219,7 @@ class Services:
                 if outcome["status"] == "confirmed":
                     self.metrics.orders_confirmed.inc()
                     self.mark_order(outcome, "sold")
+                    self.suspicions.paid(outcome["fanId"])
         return outcomes
 
     async def _receive(self, notices: Sequence[Notice]) -> list[Receipt | Exception]:
@@ -229,7 +234,25 @@ class Services:
             if isinstance(outcome, Receipt) and outcome.outcome == "confirmed" and outcome.order:
                 self.metrics.orders_confirmed.inc()
                 self.mark_order(outcome.order, "sold")
+                self.suspicions.paid(outcome.order["fanId"])
         return outcomes
+
+    async def refuse_suspicious(
+        self, wanted: HoldRequest, address: str, payload: str | None
+    ) -> None:
+        """Raises ChallengeRequired where the event asks it of whom nobody would take for a fan."""
+        if not self.suspicions.are_of(wanted.fan_id, address, monotonic()):
+            return
+        event = (await self.recent_events.slim([wanted.event_id])).get(wanted.event_id, {})
+        if event.get("proofOfWork"):
+            await challenges.require(
+                self.database,
+                self.settings,
+                fan_id=wanted.fan_id,
+                event_id=wanted.event_id,
+                payload=payload,
+                now=clock.now(),
+            )
 
     async def waiting(self) -> Backlog | None:
         """What waits in the database; None if it does not answer in time."""
