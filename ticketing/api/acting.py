@@ -10,12 +10,15 @@ from ticketing import audit_log, clock, teams
 from ticketing.api import client_address, middleware
 from ticketing.api.services import services_of
 from ticketing.audit_log import Change
+from ticketing.errors import NotFound
 from ticketing.mongo import Document
 
 Organiser: TypeAlias = Annotated[
     str | None,
     QueryParameter(
         name="organiserId",
+        min_length=1,
+        max_length=128,
         description="For whom the caller acts: an organiser whose team they are in; by default"
         " themself.",
     ),
@@ -27,6 +30,8 @@ async def acting_for(
 ) -> str:
     """The organiser for whom the caller acts. Raises NotFound or RoleTooLow."""
     chosen: str = request.user.subject if organiser_id is None else organiser_id
+    if not chosen.isprintable():  # No token has such a subject.
+        raise NotFound("There is no such organiser.")
     await teams.allow(services_of(request).database, request.user, chosen, needs)
     return chosen
 

@@ -449,7 +449,12 @@ _IDEMPOTENCY_KEY = Parameter(
         "The same key with the same body gives the same answer and makes nothing twice. "
         "Bare or quoted."
     ),
-    schema=Schema(type=OpenAPIType.STRING, min_length=1, max_length=IDEMPOTENCY_KEY_LENGTH_MAX),
+    schema=Schema(
+        type=OpenAPIType.STRING,
+        min_length=1,
+        max_length=IDEMPOTENCY_KEY_LENGTH_MAX,
+        pattern=r"^[!#-~]+$",
+    ),
 )
 
 

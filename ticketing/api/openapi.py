@@ -11,6 +11,7 @@ from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ControllerRouterHandler
 
 from ticketing.api import bodies, problems
+from ticketing.holds import SEATS_PER_HOLD_MAX
 
 _REFERENCE = {"$ref": "#/components/schemas/Problem"}
 _PROBLEM = {"content": {problems.MEDIA_TYPE: {"schema": _REFERENCE}}}
@@ -50,6 +51,7 @@ async def get_description(request: Request[Any, Any, Any]) -> Response[bytes]:
 def _encoded(application: Litestar) -> bytes:
     document: dict[str, Any] = application.openapi_schema.to_schema()
     document["components"]["schemas"].update(bodies.schemas())
+    document["components"]["schemas"]["HoldForm"] = _HOLD_FORM
     for path, item in document["paths"].items():
         for operation in item.values():
             if path.startswith("/v1/"):
@@ -77,8 +79,52 @@ def _complete(operation: dict[str, Any]) -> None:
     if operation.get("requestBody"):
         responses["413"] = {"description": "The body is too large", **_PROBLEM}
         responses["415"] = {"description": "The body is not application/json", **_PROBLEM}
+    responses.setdefault("429", {"description": "`rate-limited`", **_PROBLEM})
     responses.setdefault("503", {"description": "`unavailable`", **_PROBLEM})
 
+
+_SEATS_WANTED = {"type": "integer", "minimum": 1, "maximum": SEATS_PER_HOLD_MAX}
+# One struct reads all three forms, so that a mixture is told by what is too much in it.
+_HOLD_FORM = {
+    "title": "HoldForm",
+    "description": bodies.HoldForm.__doc__,
+    "oneOf": [
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["seatIds"],
+            "properties": {
+                "seatIds": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "minItems": 1,
+                    "maxItems": SEATS_PER_HOLD_MAX,
+                    "uniqueItems": True,
+                }
+            },
+        },
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["section", "quantity"],
+            "properties": {
+                "section": {"type": "string"},
+                "quantity": _SEATS_WANTED,
+                "bestAvailable": {"const": False},
+            },
+        },
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["quantity", "bestAvailable"],
+            "properties": {
+                "section": {"type": "string"},
+                "quantity": _SEATS_WANTED,
+                "bestAvailable": {"const": True},
+            },
+        },
+    ],
+}
 
 # The webhook reads raw bytes, whose signature is verified before they are parsed.
 _NOTICE = {

@@ -55,7 +55,7 @@ Until: TypeAlias = Annotated[
     summary="Make an event",
     operation_class=bodies.described_by(events.NewEvent, keyed=True),
     request_max_body_size=bodies.EVENT_BYTES_MAX,
-    responses=problems.documented(IdempotencyKeyReused, IdempotencyInProgress),
+    responses=problems.documented(NotFound, IdempotencyKeyReused, IdempotencyInProgress),
 )
 async def create_event(
     request: Request[Any, Any, Any], organiser_id: Organiser = None
@@ -376,7 +376,7 @@ def _period(since: str | None, until: str | None) -> Period:
     "/webhooks",
     summary="Register a webhook",
     operation_class=bodies.described_by(bodies.WebhookForm, keyed=True),
-    responses=problems.documented(webhooks.WebhookLimit, IdempotencyKeyReused),
+    responses=problems.documented(NotFound, webhooks.WebhookLimit, IdempotencyKeyReused),
 )
 async def register_webhook(
     request: Request[Any, Any, Any], organiser_id: Organiser = None
@@ -403,7 +403,7 @@ async def register_webhook(
     )
 
 
-@get("/webhooks", summary="The organiser's webhooks")
+@get("/webhooks", summary="The organiser's webhooks", responses=problems.documented(NotFound))
 async def list_webhooks(
     request: Request[Any, Any, Any], organiser_id: Organiser = None
 ) -> answers.WebhookPage:
