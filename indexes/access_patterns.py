@@ -732,6 +732,24 @@ PEOPLE = (
         declared.ACCOUNT_REQUESTS_BY_EMAIL,
     ),
     AccessPattern(
+        "account requests of an account",
+        "account_requests",
+        {"accountId": FAN},
+        declared.ACCOUNT_REQUESTS_BY_ACCOUNT,
+    ),
+    AccessPattern(
+        "people who left past their tokens",
+        "gone",
+        {"forgetAt": {"$lte": NOW}},
+        declared.GONE_TO_FORGET,
+    ),
+    AccessPattern(
+        "teams that somebody is in",
+        "team_members",
+        {"memberId": "org_nobody"},
+        declared.MEMBERS_BY_PERSON,
+    ),
+    AccessPattern(
         "account requests past their end",
         "account_requests",
         {"expiresAt": {"$lte": NOW}},

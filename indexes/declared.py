@@ -253,6 +253,13 @@ ACCOUNTS_BY_EMAIL = Index("accounts", (("email", 1),), "an account by its addres
 ACCOUNT_REQUESTS_BY_EMAIL = Index(
     "account_requests", (("email", 1),), "account requests of an address"
 )
+ACCOUNT_REQUESTS_BY_ACCOUNT = Index(
+    "account_requests", (("accountId", 1),), "account requests of an account", sparse=True
+)
+GONE_TO_FORGET = Index(
+    "gone", (("forgetAt", 1),), "people who left past their tokens", expire_after_seconds=0
+)
+MEMBERS_BY_PERSON = Index("team_members", (("memberId", 1),), "teams that somebody is in")
 ACCOUNT_REQUESTS_TO_FORGET = Index(
     "account_requests",
     (("expiresAt", 1),),
@@ -324,7 +331,10 @@ INDEXES: tuple[Index, ...] = (
     AUDIT_LOG_BY_ORGANISER,
     ACCOUNTS_BY_EMAIL,
     ACCOUNT_REQUESTS_BY_EMAIL,
+    ACCOUNT_REQUESTS_BY_ACCOUNT,
     ACCOUNT_REQUESTS_TO_FORGET,
+    GONE_TO_FORGET,
+    MEMBERS_BY_PERSON,
     SESSIONS_BY_ACCOUNT,
     SESSIONS_TO_FORGET,
     SOLVED_CHALLENGES_TO_FORGET,

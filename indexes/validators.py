@@ -530,6 +530,7 @@ API_KEY = _object(
         "eventId": TEXT_OR_NULL,
         "hash": SHA256,
         "requestHash": TEXT,
+        "keyed": {"bsonType": "bool"},
         "createdAt": INSTANT,
         "lastUsedAt": INSTANT_OR_NULL,
         "revokedAt": INSTANT_OR_NULL,
@@ -567,6 +568,7 @@ ACCOUNT = _object(
         "createdAt": INSTANT,
     },
     {
+        "loggedInAt": INSTANT,
         "secondFactor": _object(
             {"secret": TEXT, "confirmedAt": INSTANT_OR_NULL, "lastStep": COUNT}
         ),
@@ -575,7 +577,7 @@ ACCOUNT = _object(
 ACCOUNT_REQUEST = _object(
     {
         "_id": _identifier("req_"),
-        "purpose": _one_of("register", "reset", "changeEmail"),
+        "purpose": _one_of("register", "reset", "changeEmail", "emailChanged"),
         "email": TEXT,
         "createdAt": INSTANT,
         "expiresAt": INSTANT,
@@ -600,6 +602,7 @@ SESSION = _object(
     }
 )
 
+GONE = _object({"_id": TEXT, "forgetAt": INSTANT})
 SOLVED_CHALLENGE = _object({"_id": TEXT, "forgetAt": INSTANT})
 ERASURE = _object(
     {
@@ -640,6 +643,7 @@ VALIDATORS: dict[str, Schema] = {
     "account_requests": ACCOUNT_REQUEST,
     "sessions": SESSION,
     "solved_challenges": SOLVED_CHALLENGE,
+    "gone": GONE,
     "erasures": ERASURE,
     "orders_archive": ORDER,
 }

@@ -67,13 +67,15 @@ def occasion(purpose: str, *, has_account: bool) -> str | None:
             return "reset" if has_account else None
         case "changeEmail":
             return "address_known" if has_account else "change_email"
+        case "emailChanged":
+            return "email_changed"
     return None
 
 
 def write(why: str, request: Document, person: Document, settings: Settings) -> Letter:
     """What the mail says."""
     link = None
-    if why != "address_known":
+    if why not in ("address_known", "email_changed"):
         link = signed_links.make(settings, request["purpose"], request["_id"], request["expiresAt"])
     return mails.plain_letter(
         why,

@@ -26,6 +26,7 @@ PREFIX = "tk_"
 KEYS_PER_ORGANISER_MAX = 50
 # A key that was revoked is kept for so long after it, for whoever asks which one it was.
 REVOKED_KEPT_DAYS = 90
+REVOKED_SHOWN_MAX = 100
 # How exactly `lastUsedAt` is known: a key that is used without pause costs one write in a minute.
 USED_SECONDS = 60
 
@@ -58,11 +59,8 @@ async def make(
         identifier, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
     else:
         identifier = identifiers.digest("api key", organiser_id, idempotency_key)[:16]
-        secret = hmac.new(
-            settings.jwt_secret.encode(),
-            f"api key:{organiser_id}:{idempotency_key}".encode(),
-            hashlib.sha256,
-        ).hexdigest()
+        named = identifiers.digest("api key secret", organiser_id, idempotency_key)
+        secret = hmac.new(settings.jwt_secret.encode(), named.encode(), hashlib.sha256).hexdigest()
     request_hash = identifiers.digest(body)
     if made := await database.api_keys.find_one({"_id": identifier, "organiserId": organiser_id}):
         return _same(made, request_hash), f"{PREFIX}{identifier}_{secret}"
@@ -79,6 +77,7 @@ async def make(
         "eventId": event_id,
         "hash": _hash(secret),
         "requestHash": request_hash,
+        "keyed": idempotency_key is not None,
         "createdAt": now,
         "lastUsedAt": None,
         "revokedAt": None,
@@ -137,10 +136,18 @@ async def caller_of(
 
 
 async def listing(database: Database, organiser_id: str) -> list[Document]:
-    """The organiser's keys, oldest first, revoked ones too while they are kept."""
-    found = database.api_keys.find({"organiserId": organiser_id})
+    """The organiser's good keys, oldest first, and then the last ones that were revoked."""
+    # The limit is a soft one: what is past it by a race is seen all the same.
     most = 10 * KEYS_PER_ORGANISER_MAX
-    return await found.sort([("createdAt", 1), ("_id", 1)]).limit(most).to_list(most)
+    mine = {"organiserId": organiser_id}
+    good = database.api_keys.find({**mine, "revokedAt": None})
+    revoked = database.api_keys.find({**mine, "revokedAt": {"$ne": None}})
+    return [
+        *await good.sort([("createdAt", 1), ("_id", 1)]).limit(most).to_list(most),
+        *await revoked.sort([("createdAt", -1), ("_id", -1)])
+        .limit(REVOKED_SHOWN_MAX)
+        .to_list(REVOKED_SHOWN_MAX),
+    ]
 
 
 async def _find(database: Database, identifier: str, organiser_id: str) -> Document:
@@ -156,13 +163,12 @@ async def revoke(database: Database, identifier: str, organiser_id: str, now: da
     A process that has just looked at the key goes on to take it for the seconds that it remembers
     what it read.
     """
+    key = await _find(database, identifier, organiser_id)
+    # One that was made with an Idempotency-Key stays for good: were it forgotten, the same request
+    # would make the very same key once more, and whoever stole it would be back.
+    forget = {} if key["keyed"] else {"forgetAt": now + timedelta(days=REVOKED_KEPT_DAYS)}
     await database.api_keys.update_one(
         {"_id": identifier, "organiserId": organiser_id, "revokedAt": None},
-        {
-            "$set": {
-                "revokedAt": now,
-                "forgetAt": now + timedelta(days=REVOKED_KEPT_DAYS),
-            }
-        },
+        {"$set": {"revokedAt": now, **forget}},
     )
     return await _find(database, identifier, organiser_id)

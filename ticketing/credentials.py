@@ -14,7 +14,15 @@ from typing import Literal
 
 from pymongo.errors import DuplicateKeyError
 
-from ticketing import accounts, identifiers, mongo, outbox, second_factors, signed_links
+from ticketing import (
+    accounts,
+    gone,
+    identifiers,
+    mongo,
+    outbox,
+    second_factors,
+    signed_links,
+)
 from ticketing.errors import Invalid, NotFound, Refusal
 from ticketing.mongo import Database, Document, Session
 from ticketing.passwords import Passwords
@@ -23,6 +31,7 @@ from ticketing.signed_links import LinkInvalid, Purpose
 
 Role = Literal["fan", "organiser"]
 
+EMAIL_LENGTH_MAX = 254
 REGISTER_HOURS = 24
 RESET_HOURS = 1
 _PREFIX = {"fan": "fan", "organiser": "org"}
@@ -64,7 +73,8 @@ class AccountInUse(Refusal):
 
 def normalized(email: str) -> str:
     """An address as it is compared: no two people share one that differs in case alone."""
-    return unicodedata.normalize("NFC", email).strip().casefold()
+    # Nobody's address is longer, and to normalise what is none would cost more than to refuse it.
+    return unicodedata.normalize("NFC", email[:EMAIL_LENGTH_MAX]).strip().casefold()
 
 
 # --- Asked for by anybody, answered by mail ------------------------------------------------------
@@ -105,18 +115,21 @@ async def forgotten(database: Database, *, email: str, now: datetime) -> None:
 
 async def change_email(
     database: Database,
+    settings: Settings,
     passwords: Passwords,
     account_id: str,
     *,
     email: str,
     password: str,
+    code: str | None,
     now: datetime,
 ) -> None:
     """Ask for another address; that one gets a link, or is told that it has an account already.
 
-    Raises WrongCredentials.
+    Raises WrongCredentials, SecondFactorNeeded.
     """
-    await prove(database, passwords, account_id, password)
+    account = await prove(database, passwords, account_id, password)
+    await _ask_code(database, settings, account, code, now)
     ends_at = now + timedelta(hours=REGISTER_HOURS)
     asked = {"email": normalized(email), "accountId": account_id}
     await _ask(database, "changeEmail", now, ends_at, asked)
@@ -132,13 +145,16 @@ async def _ask(
         "expiresAt": ends_at,
         **asked,
     }
-    told = outbox.account_message("account.asked", {"requestId": request["_id"]}, now)
+    await mongo.transaction(database, lambda session: _tell(database, request, session))
 
-    async def body(session: Session) -> None:
-        await database.account_requests.insert_one(request, session=session)
-        await database.outbox.insert_one(told, session=session)
 
-    await mongo.transaction(database, body)
+async def _tell(database: Database, request: Document, session: Session) -> None:
+    """Write a request down, and the message that has it mailed."""
+    told = outbox.account_message(
+        "account.asked", {"requestId": request["_id"]}, request["createdAt"]
+    )
+    await database.account_requests.insert_one(request, session=session)
+    await database.outbox.insert_one(told, session=session)
 
 
 async def _asked(
@@ -230,6 +246,7 @@ async def reset(
         )
         if changed is None:
             raise LinkInvalid
+        await _forget_requests(database, changed, session)
         await database.sessions.delete_many({"accountId": changed["_id"]}, session=session)
         return str(changed["_id"])
 
@@ -242,11 +259,25 @@ async def confirm_email(database: Database, settings: Settings, *, link: str, no
 
     async def body(session: Session) -> None:
         await _use(database, request, session)
-        changed = await database.accounts.update_one(
+        before: Document | None = await database.accounts.find_one_and_update(
             {"_id": request["accountId"]}, {"$set": {"email": request["email"]}}, session=session
         )
-        if changed.matched_count == 0:
+        if before is None:
             raise LinkInvalid
+        await _forget_requests(database, before, session)
+        # Whoever still reads the old address learns of it, should it not have been them.
+        await _tell(
+            database,
+            {
+                "_id": identifiers.fresh("req"),
+                "purpose": "emailChanged",
+                "createdAt": now,
+                "expiresAt": now + timedelta(hours=REGISTER_HOURS),
+                "email": before["email"],
+                "accountId": before["_id"],
+            },
+            session,
+        )
         await database.fans.update_one(
             {"_id": request["accountId"]},
             {"$set": {"email": request["email"], "updatedAt": now}},
@@ -258,6 +289,12 @@ async def confirm_email(database: Database, settings: Settings, *, link: str, no
     except DuplicateKeyError:
         raise LinkInvalid from None
     return str(request["accountId"])
+
+
+async def _forget_requests(database: Database, account: Document, session: Session) -> None:
+    """Make every link worthless that was mailed about the account: it has changed hands, or may."""
+    for about in ({"email": account["email"]}, {"accountId": account["_id"]}):
+        await database.account_requests.delete_many(about, session=session)
 
 
 async def _use(database: Database, request: Document, session: Session) -> None:
@@ -285,11 +322,26 @@ async def log_in(
     stored = None if account is None else account["passwordHash"]
     if not await passwords.matches(stored, password) or account is None:
         raise WrongCredentials
+    await _ask_code(database, settings, account, code, now)
+    # The password may have been changed while this one was being checked. Both write the account,
+    # so one of the two comes first: a log-in with the old password finds that it is too late.
+    seen = await database.accounts.find_one_and_update(
+        {"_id": account["_id"], "passwordChangedAt": account["passwordChangedAt"]},
+        {"$set": {"loggedInAt": now}},
+    )
+    if seen is None:
+        raise WrongCredentials
+    return account
+
+
+async def _ask_code(
+    database: Database, settings: Settings, account: Document, code: str | None, now: datetime
+) -> None:
+    """Ask for a code if there is a second factor. Raises SecondFactorNeeded, WrongCredentials."""
     if _has_second_factor(account):
         if code is None:
             raise SecondFactorNeeded
         await _use_code(database, settings, account, code, now)
-    return account
 
 
 async def prove(
@@ -320,8 +372,10 @@ async def find(database: Database, account_id: str) -> Document:
     return account
 
 
-async def delete_organiser(database: Database, account: Document, now: datetime) -> None:
-    """Remove an organiser's account, sessions and keys; their past events stay, for the books.
+async def delete_organiser(
+    database: Database, settings: Settings, account: Document, now: datetime
+) -> None:
+    """Remove an organiser's account with all that acts for them; past events stay, for the books.
 
     Raises AccountInUse while they have an event on sale or to come.
     """
@@ -338,13 +392,16 @@ async def delete_organiser(database: Database, account: Document, now: datetime)
         raise AccountInUse("There are events to come: call them off first, or wait for them.")
 
     async def body(session: Session) -> None:
+        await gone.leave(database, settings, account_id, now, session=session)
         await database.api_keys.update_many(
             {"organiserId": account_id, "revokedAt": None},
             {"$set": {"revokedAt": now}},
             session=session,
         )
+        await database.webhooks.delete_many({"organiserId": account_id}, session=session)
         await database.team_members.delete_many({"organiserId": account_id}, session=session)
-        await database.account_requests.delete_many({"email": account["email"]}, session=session)
+        await database.team_members.delete_many({"memberId": account_id}, session=session)
+        await _forget_requests(database, account, session)
         await database.sessions.delete_many({"accountId": account_id}, session=session)
         await database.accounts.delete_one({"_id": account_id}, session=session)
 
@@ -412,7 +469,8 @@ async def _use_code(
 ) -> None:
     """Count a code as used. Raises WrongCredentials for a wrong one, and for one used before."""
     factor = account["secondFactor"]
-    step = second_factors.step_of(second_factors.decrypted(settings, factor["secret"]), code, now)
+    secret = second_factors.decrypted(settings, factor["secret"])
+    step = None if secret is None else second_factors.step_of(secret, code, now)
     if step is None:
         raise WrongCredentials
     changed = {"lastStep": step, **(also or {})}

@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import cache
+from itertools import islice
 from time import monotonic
 from typing import Annotated, Any
 from zoneinfo import available_timezones
@@ -29,6 +30,8 @@ SEATS_PER_EVENT_MAX = 80_000
 LABEL_LENGTH_MAX = 40
 TITLE_LENGTH_MAX = 200
 DESCRIPTION_LENGTH_MAX = 10_000
+MARKS_IN_A_ROW_MAX = 30
+FAULTS_MAX = 100
 SEATS_PER_FAN_MAX = 1_000
 SEARCH_WORDS_MAX = 100
 # The counters have an entry a section and are written many times a second.
@@ -136,8 +139,29 @@ def on_sale(event: Document, now: datetime) -> None:
 
 
 def label(text: str) -> str:
-    """A label as it is stored: NFC and trimmed. Labels are opaque, so `01` and `1` are two."""
+    """A label as it is stored: NFC and trimmed. Labels are opaque, so `01` and `1` are two.
+
+    What is no text of ours whatever its form, by its length or its marks, is left as it is.
+    """
+    if len(text) > DESCRIPTION_LENGTH_MAX or _is_piled_up(text):
+        return text
     return unicodedata.normalize("NFC", text).strip()
+
+
+def _is_piled_up(text: str) -> bool:
+    """Whether more marks stand on one letter than any language has (Unicode's UAX 15 says 30).
+
+    To put them into order takes a time that grows with the square of their number: some ten
+    thousand of them would hold up everybody for seconds.
+    """
+    if text.isascii():
+        return False
+    run = 0
+    for character in text:
+        run = run + 1 if unicodedata.combining(character) else 0
+        if run > MARKS_IN_A_ROW_MAX:
+            return True
+    return False
 
 
 def _lookalike(label: str) -> str:
@@ -157,6 +181,10 @@ def text_fault(
 
     Only text of several `lines` may have a line feed in it.
     """
+    if len(text) > length_max:
+        return f"must be at most {length_max} characters long"
+    if _is_piled_up(text):
+        return f"must not have more than {MARKS_IN_A_ROW_MAX} marks on one letter"
     if any(
         unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
         for character in text
@@ -165,8 +193,6 @@ def text_fault(
         return "must not contain control characters"
     if length_min and not _lookalike(text):
         return "must not be empty"
-    if len(text) > length_max:
-        return f"must be at most {length_max} characters long"
     return None
 
 
@@ -185,9 +211,9 @@ def checked(new: NewEvent) -> Document:
 
     Raises Invalid with up to 100 faults, each naming its path.
     """
-    faults = list(_faults(new))
+    faults = list(islice(_faults(new), FAULTS_MAX))
     if faults:
-        raise Invalid(faults[:100])
+        raise Invalid(faults)
     prices = {label(category.name): category.price for category in new.price_categories}
     sections: list[Document] = []
     ordinal = 0
@@ -294,12 +320,13 @@ def _section_faults(new: NewEvent) -> Iterator[tuple[str, str]]:
             continue
         if section.capacity is not msgspec.UNSET and section.capacity < 1:
             yield f"{path}.capacity", "must be at least 1"
-        if section.rows is not msgspec.UNSET:
-            yield from _row_faults(section.rows, path)
+        # Before each single label is looked at: so none is looked at that there can't be.
         total += _seat_count(section)
         if total > SEATS_PER_EVENT_MAX:
             yield path, f"the event has more than {SEATS_PER_EVENT_MAX} seats with this section"
             return
+        if section.rows is not msgspec.UNSET:
+            yield from _row_faults(section.rows, path)
 
 
 def _row_faults(rows: list[Row], section_path: str) -> Iterator[tuple[str, str]]:
@@ -317,7 +344,7 @@ def _row_faults(rows: list[Row], section_path: str) -> Iterator[tuple[str, str]]
                 yield f"{path}.count", "must be at least 1"
         elif not row.seats:
             yield f"{path}.seats", "must not be empty"
-        elif len(row.seats) <= SEATS_PER_EVENT_MAX:
+        else:
             yield from _unique_labels(
                 (f"{path}.seats[{place}]", label(seat)) for place, seat in enumerate(row.seats)
             )
@@ -432,11 +459,19 @@ class Recent:
 async def visible(database: Database, event_id: str, caller: Caller | None) -> Document:
     """The event as this caller may see it: a draft only by its team. Raises NotFound."""
     event = await find(database, event_id)
-    if event["status"] == "draft":
+    if not is_public(event):
         if caller is None:
             raise NotFound("There is no such event.")
         await _allow(database, event, caller, "viewer")
     return event
+
+
+def is_public(event: Document) -> bool:
+    """Whether everybody may see the event: once it was published, for good.
+
+    A draft that was called off was never announced, and stays its team's.
+    """
+    return event["status"] != "draft" and "publishedAt" in event
 
 
 async def owned(
@@ -538,6 +573,8 @@ async def listing(
         filter_["organiserId"] = organiser_id
     elif status not in ("published", "cancelled", "ended"):
         raise Invalid([("status", "must be published, cancelled or ended")])
+    elif status == "cancelled":
+        filter_["publishedAt"] = {"$exists": True}
     if category is not None:
         filter_["category"] = label(category)
     if q is not None:
@@ -545,12 +582,7 @@ async def listing(
         if not words:
             return Page([], None)
         filter_["words"] = words[0] if len(words) == 1 else {"$all": words}
-    starts: Document = {}
-    if starts_from is not None:
-        starts["$gte"] = starts_from
-    if starts_to is not None:
-        starts["$lt"] = starts_to
-    if starts:
+    if starts := _between(starts_from, starts_to):
         filter_["startsAt"] = starts
     # The cursor holds only where the list was left; a changed filter simply goes on from there.
     if position := pages.decode(cursor, "events"):
@@ -568,6 +600,11 @@ async def listing(
         .to_list(limit + 1)
     )
     return pages.cut(found, limit, "events", "startsAt")
+
+
+def _between(starts_from: datetime | None, starts_to: datetime | None) -> Document:
+    bounds = {"$gte": starts_from, "$lt": starts_to}
+    return {name: instant for name, instant in bounds.items() if instant is not None}
 
 
 # --- Changing -----------------------------------------------------------------------------------

@@ -215,6 +215,15 @@ async def find(database: Database, hold_id: str, fan_id: str, now: datetime) -> 
     return _hold(event, hold_id, held)
 
 
+async def is_known(database: Database, request: HoldRequest) -> bool:
+    """Whether the request's key has a hold already, which its repetition is answered with."""
+    prefix = _key_prefix(request)
+    found = await database.seats.find_one(
+        {"holdId": {"$gte": prefix, "$lt": f"{prefix[:-1]}/"}}, {"_id": 1}
+    )
+    return found is not None
+
+
 async def seats_of(
     database: Database, hold_ids: Sequence[str], *, fields: Sequence[str] | None = None
 ) -> list[Document]:

@@ -75,8 +75,11 @@ class Passwords:
 
 
 def normalized(password: str) -> str:
-    """The same password whichever keyboard typed it (RFC 8265: NFC)."""
-    return unicodedata.normalize("NFC", password)
+    """The same password whichever keyboard typed it (RFC 8265: NFC).
+
+    One that is longer than any may be is cut, for it is wrong anyhow.
+    """
+    return unicodedata.normalize("NFC", password[: LENGTH_MAX + 1])
 
 
 def fault(password: str) -> str | None:

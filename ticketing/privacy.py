@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from ticketing import credentials
+from ticketing import gone
 from ticketing.clock import rfc3339
 from ticketing.errors import Refusal
 from ticketing.mongo import Collection, Database, Document
@@ -55,14 +55,13 @@ async def export(database: Database, fan_id: str) -> Document:
     orders = await _orders_of(database, fan_id)
     order_ids = [order["_id"] for order in orders]
     about_orders = {"orderId": {"$in": order_ids}}
-    addresses = await _addresses(database, fan_id)
     return {
         "fanId": fan_id,
         "profile": _shown(await database.fans.find_one({"_id": fan_id})),
         "account": _shown(account),
         "secondFactor": bool(account and account.get("secondFactor")),
         "sessions": await _all(database.sessions, {"accountId": fan_id}),
-        "requests": await _all(database.account_requests, {"email": {"$in": addresses}}),
+        "requests": await _all(database.account_requests, _requests_about(fan_id, account)),
         "orders": [_shown(order) for order in orders],
         "payments": await _all(database.payments, about_orders),
         "refunds": await _all(database.refunds, {"paymentId": {"$in": _payment_ids(orders)}}),
@@ -104,9 +103,13 @@ async def erase(database: Database, settings: Settings, fan_id: str, now: dateti
 
     Each step may be repeated, and the record keeps the pseudonym: an erasure that died in the
     middle goes on where it was when it is asked for again, and one that is done changes nothing.
-    An order that the fan places with a token that is still good is not seen: once the token is
-    over, ask again.
+    An order that the fan places in the seconds until every process knows that they left is not
+    seen: ask again.
     """
+    if blockers := await _blockers(database, fan_id, now):
+        raise ErasureBlocked(blockers)
+    # From here on nobody buys as this fan any more. What was on its way is looked for once more.
+    await gone.leave(database, settings, fan_id, now)
     if blockers := await _blockers(database, fan_id, now):
         raise ErasureBlocked(blockers)
     record = await _begun(database, settings, fan_id, now)
@@ -117,8 +120,8 @@ async def erase(database: Database, settings: Settings, fan_id: str, now: dateti
         collection.name: await _rename_orders(database, collection, fan_id, pseudonym)
         for collection in (database.orders, database.orders_archive)
     }
-    for address in await _addresses(database, fan_id):
-        await database.account_requests.delete_many({"email": address})
+    account = await database.accounts.find_one({"_id": fan_id})
+    await database.account_requests.delete_many(_requests_about(fan_id, account))
     await database.sessions.delete_many({"accountId": fan_id})
     await database.accounts.delete_one({"_id": fan_id})
     await database.fans.delete_one({"_id": fan_id})
@@ -186,10 +189,12 @@ async def _rename_orders(
         renamed += len(order_ids)
 
 
-async def _addresses(database: Database, fan_id: str) -> list[str]:
-    """The addresses by which requests about the fan's account are found."""
-    known = [
-        await database.accounts.find_one({"_id": fan_id}),
-        await database.fans.find_one({"_id": fan_id}),
-    ]
-    return sorted({credentials.normalized(each["email"]) for each in known if each})
+def _requests_about(fan_id: str, account: Document | None) -> Document:
+    """The fan's own requests: by their account, and by an address only if they confirmed it.
+
+    What somebody typed into a profile may be another's address.
+    """
+    mine: list[Document] = [{"accountId": fan_id}]
+    if account is not None:
+        mine.append({"email": account["email"]})
+    return {"$or": mine}

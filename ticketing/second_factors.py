@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import cache
 from urllib.parse import quote
 
-from cryptography.fernet import Fernet
+from cryptography.fernet import Fernet, InvalidToken
 from cryptography.hazmat.primitives.hashes import SHA1
 from cryptography.hazmat.primitives.twofactor.totp import TOTP
 
@@ -62,9 +62,12 @@ def encrypted(settings: Settings, secret: bytes) -> str:
     return _cipher(settings.jwt_secret).encrypt(secret).decode()
 
 
-def decrypted(settings: Settings, stored: str) -> bytes:
-    """The secret out of what is stored."""
-    return _cipher(settings.jwt_secret).decrypt(stored.encode())
+def decrypted(settings: Settings, stored: str) -> bytes | None:
+    """The secret out of what is stored; None where it was encrypted with another key than ours."""
+    try:
+        return _cipher(settings.jwt_secret).decrypt(stored.encode())
+    except InvalidToken:
+        return None
 
 
 @cache

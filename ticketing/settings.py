@@ -11,7 +11,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 
 # Known to everybody on purpose: a developer's machine needs no set-up. Production refuses to start
 # with a secret left unset, so these never guard anything real.
-_DEVELOPMENT_JWT_SECRET = "development-only-do-not-use-in-production"  # noqa: S105
+_DEVELOPMENT_JWT_SECRET = "development-only-do-not-use-in-production"  # noqa: S105 # pragma: allowlist secret
 _DEVELOPMENT_WEBHOOK_SECRET = (
     "whsec_" + base64.b64encode(b"development-only-webhook-secret!").decode()
 )

@@ -74,6 +74,12 @@ async def _role(
     return None if member is None else member["role"]
 
 
+async def role_of(database: Database, organiser_id: str, member_id: str) -> MemberRole | None:
+    """What somebody is in the team by their membership; None for a stranger."""
+    member = await database.team_members.find_one({"_id": _member_id(organiser_id, member_id)})
+    return None if member is None else member["role"]
+
+
 def _member_id(organiser_id: str, member_id: str) -> str:
     return identifiers.derived("mem", organiser_id, member_id)
 

@@ -89,7 +89,7 @@ async def register(
         "organiserId": organiser_id,
         "url": url,
         "kinds": wanted,
-        "secret": "whsec_" + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode(),
+        "secret": _new_secret(),
         "status": "enabled",
         "failures": 0,
         "requestHash": request_hash,
@@ -100,6 +100,10 @@ async def register(
     except DuplicateKeyError:
         return _same(await find(database, identifier, organiser_id), request_hash)
     return webhook
+
+
+def _new_secret() -> str:
+    return "whsec_" + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
 
 
 def _keyed(organiser_id: str, key: str) -> str:
@@ -289,6 +293,8 @@ class Sender:
     async def targets(self, messages: Sequence[Document]) -> dict[str, list[str]]:
         """The enabled webhooks of each event's organiser that want messages of this kind."""
         event_ids = list({message["eventId"] for message in messages if "eventId" in message})
+        if not event_ids:
+            return {}
         shows = self._database.events.find({"_id": {"$in": event_ids}}, {"organiserId": 1})
         organisers = {
             show["_id"]: show["organiserId"] for show in await shows.to_list(len(event_ids))

@@ -350,7 +350,7 @@ async def test_failures_at_once_count_as_one(
         "https://2130706433/",
         "http://93.184.216.34/",
         "ftp://93.184.216.34/",
-        "https://user:password@93.184.216.34/",
+        "https://user:password@93.184.216.34/",  # pragma: allowlist secret
         "https://93.184.216.34/#part",
         "https:///nothing",
         "https://exa mple.org/",

@@ -155,3 +155,28 @@ async def test_no_other_solution_counts(api: Api, client: Client) -> None:
         assert_problem(answer, 403, "challenge-required")
     assert await client.database.solved_challenges.count_documents({}) == 0
     assert (await hold(api, event_id, api.as_fan, mine)).status_code == 201
+
+
+async def test_many_who_come_at_once_do_not_all_pass_before_they_are_counted(api: Api) -> None:
+    event_id = await api.sale(
+        proofOfWork=True,
+        maxSeatsPerFan=100,
+        sections=[{"name": "Floor", "priceCategory": "Rear", "capacity": 200}],
+    )
+    answers = await asyncio.gather(*(hold(api, event_id, api.as_fan) for _ in range(30)))
+    statuses = [answer.status_code for answer in answers]
+    assert statuses.count(201) <= UNPAID_HOLDS_MAX
+    assert set(statuses) == {201, 403}
+
+
+async def test_a_request_sent_again_with_its_key_costs_no_challenge(api: Api) -> None:
+    event_id = await api.sale(proofOfWork=True)
+    headers = api.as_fan | {"Idempotency-Key": "one"}
+    first = await hold(api, event_id, headers)
+    for _ in range(2 * UNPAID_HOLDS_MAX):
+        again = await hold(api, event_id, headers)
+        assert again.json() == first.json()
+    for _ in range(UNPAID_HOLDS_MAX - 1):
+        assert (await hold(api, event_id, api.as_fan)).status_code == 201
+    await challenged(api, event_id, api.as_fan)
+    assert (await hold(api, event_id, headers)).json() == first.json()

@@ -1,6 +1,7 @@
 """The table of hostile input: whatever is sent wherever, the answer is a clean refusal."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -253,3 +254,47 @@ async def test_a_seat_id_that_is_an_operator_holds_nothing(api: Api) -> None:
         assert_problem(answer, 422, "validation")
     states = await api.http.get(f"/v1/events/{event_id}/availability")
     assert set("".join(section["states"] for section in states.json()["sections"])) == {"a"}
+
+
+async def test_marks_piled_on_one_letter_hold_up_nobody(api: Api) -> None:
+    """To put them into order takes a time that grows with the square of their number."""
+    event_id = await api.sale()
+    pile = "a" + "\u0316\u0301" * 15_000
+    asked: list[tuple[str, str, Json, dict[str, str]]] = [
+        ("PUT", "/v1/me", {"name": pile, "email": "a@example.org"}, api.as_fan),
+        ("PUT", "/v1/me", {"name": "a", "email": f"{pile}@example.org"}, api.as_fan),
+        ("POST", "/v1/sessions", {"email": pile, "password": "x"}, {}),
+        ("POST", "/v1/sessions", {"email": "a@example.org", "password": pile}, {}),
+        ("POST", "/v1/accounts", {"email": "a@example.org", "password": pile, "name": "a"}, {}),
+        ("POST", "/v1/accounts", {"email": pile, "password": "x", "name": "a"}, {}),
+        ("POST", f"/v1/events/{event_id}/holds", {"section": pile, "quantity": 1}, api.as_fan),
+        ("POST", "/v1/events", event_body(name=pile * 20), api.as_organiser),
+        ("POST", "/v1/events", event_body(description=pile[:9_000]), api.as_organiser),
+        ("POST", f"/v1/events/{event_id}/move", {"venueName": pile}, api.as_organiser),
+        ("POST", "/v1/api-keys", {"name": pile, "scope": "viewer"}, api.as_organiser),
+        ("GET", f"/v1/events?category={pile[:5_000]}", {}, {}),
+        ("GET", f"/v1/events?q={pile[:200]}", {}, {}),
+    ]
+    for method, path, body, headers in asked:
+        began = time.perf_counter()
+        answer = await api.http.request(
+            method, path, json=body if method != "GET" else None, headers=headers
+        )
+        assert answer.status_code in (200, 401, 413, 422), answer.text[:300]
+        # Without its bound each takes a second at the least; a log-in hashes a password.
+        assert time.perf_counter() - began < 0.9, path
+
+
+async def test_a_word_with_all_the_marks_a_language_has_is_taken(api: Api) -> None:
+    name = "Việt\u0323\u0302 \u05e9\u05c1\u05b8\u05c1\u05bc\u0591 \u0e01\u0e33\u0e48"
+    event = await api.event(name=name)
+    assert event["name"]
+
+
+async def test_an_event_of_too_many_seats_is_refused_before_each_is_looked_at(api: Api) -> None:
+    rows = [{"name": str(number), "count": 79_999} for number in range(20_000)]
+    body = event_body(sections=[{"name": "A", "priceCategory": "Front", "rows": rows}])
+    began = time.perf_counter()
+    answer = await api.http.post("/v1/events", json=body, headers=api.as_organiser)
+    assert_problem(answer, 422, "validation")
+    assert time.perf_counter() - began < 2

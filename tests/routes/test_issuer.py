@@ -246,6 +246,7 @@ async def test_while_the_issuer_is_away_its_last_keys_count_and_not_for_ever(
 ) -> None:
     assert (await ask(local.sign())).status_code == 200
     monkeypatch.setattr(issuers, "KEYS_SECONDS", 0.0)
+    monkeypatch.setattr(issuers, "ASKED_AGAIN_SECONDS", 0.0)
     for odd in (b"", b"{", b"[]", b'{"keys": []}', b'{"keys": 7}', b"x" * 300_000):
         local.answer = odd
         assert (await ask(local.sign())).status_code == 200

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from contextlib import AsyncExitStack
 
 import pytest
 from pymongo.errors import AutoReconnect
@@ -11,6 +12,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
 from tests.routes.conftest import Api, Json, Server, set_counters, token
+from ticketing.api import live
 from ticketing.api.metrics import Metrics
 from ticketing.api.watching import Watcher, Watching
 from ticketing.mongo import Client
@@ -302,3 +304,30 @@ async def test_a_message_that_is_too_large_ends_the_connection(api: Api, server:
         await document(connection)
         await connection.send("x" * 100_000)
         assert await close_code(connection) == 1009
+
+
+async def test_who_loses_their_access_sees_no_more(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "ACCESS_ASKED_SECONDS", 0.05)
+    event_id = await api.sale()
+    await api.http.put("/v1/team/org_b", json={"role": "viewer"}, headers=api.as_organiser)
+    offered = ["bearer", token(api.settings, "org_b", "organiser")]
+    services = api.application.state["services"]
+    asking = asyncio.create_task(live._until_access_is_lost(services, event_id, offered))
+    await asyncio.sleep(0.3)
+    assert not asking.done()
+    await api.http.delete("/v1/team/org_b", headers=api.as_organiser)
+    await asyncio.wait_for(asking, 10)
+
+
+async def test_one_organiser_does_not_take_the_places_of_all(api: Api, server: Server) -> None:
+    event_id = await api.sale()
+    async with AsyncExitStack() as stack:
+        for _ in range(live.WATCHED_BY_ONE_MAX):
+            opened = await stack.enter_async_context(server.watch_as_organiser(event_id))
+            await document(opened)
+        async with server.watch_as_organiser(event_id) as one_more:
+            assert await close_code(one_more) == 1013
+        async with server.watch_as(event_id, "adm_one", "admin") as other:
+            assert await document(other)

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
@@ -151,16 +152,36 @@ async def test_a_head_that_comes_in_pieces_is_put_together(server: Server) -> No
     writer.close()
 
 
-async def reads_its_body(_scope: Any, receive: Any, send: Any) -> None:
-    """An application that answers once it has the whole body."""
+LARGE = 20_000_000
+
+
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    """Answers once it has the whole body, at /large with a lot."""
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             return
         if not message["more_body"]:
             break
-    await send({"type": "http.response.start", "status": 204, "headers": []})
-    await send({"type": "http.response.body", "body": b""})
+    status, body = (200, b"x" * LARGE) if scope["path"] == "/large" else (204, b"")
+    await send({"type": "http.response.start", "status": status, "headers": []})
+    await send({"type": "http.response.body", "body": body})
+
+
+@pytest.fixture
+async def impatient(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[int]:
+    """The port of a server in this loop that waits for nobody for long."""
+    for limit in ("HEAD_SECONDS_MAX", "BODY_SECONDS_MAX", "STALLED_SECONDS_MAX"):
+        monkeypatch.setattr(serving, limit, 0.4)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        config = uvicorn.Config(
+            application, http=serving.Connection, lifespan="off", log_config=None
+        )
+        running = uvicorn.Server(config)
+        serve = asyncio.create_task(running.serve(sockets=[listening]))
+        yield listening.getsockname()[1]
+        running.should_exit = True
+        await serve
 
 
 @pytest.mark.parametrize(
@@ -171,32 +192,54 @@ async def reads_its_body(_scope: Any, receive: Any, send: Any) -> None:
     ],
     ids=["head", "body"],
 )
-async def test_who_sends_a_byte_now_and_then_is_cut_off(
-    monkeypatch: pytest.MonkeyPatch, beginning: bytes
+async def test_who_sends_a_byte_now_and_then_is_cut_off(impatient: int, beginning: bytes) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", impatient)
+    whole = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
+    for _ in range(2):  # One that ends in time is served, and the next on its connection.
+        writer.write(whole)
+        assert b" 204 " in await asyncio.wait_for(reader.read(1_000), 10)
+    writer.write(beginning)
+    answer = b""
+    for _ in range(5):
+        writer.write(b"x")
+        with suppress(TimeoutError):
+            answer = await asyncio.wait_for(reader.read(1_000), 0.15)
+            break
+    answer = answer or await asyncio.wait_for(reader.read(1_000), 10)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"application/problem+json" in answer
+    writer.close()
+
+
+@pytest.mark.parametrize("said", [b"", b"\r\n"])
+async def test_who_connects_and_says_nothing_is_let_go(impatient: int, said: bytes) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", impatient)
+    writer.write(said)
+    answer = await asyncio.wait_for(reader.read(), 10)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    writer.close()
+
+
+async def test_who_takes_nothing_of_an_answer_is_cut_off_and_who_takes_it_slowly_gets_it(
+    impatient: int,
 ) -> None:
-    monkeypatch.setattr(serving, "HEAD_SECONDS_MAX", 0.4)
-    monkeypatch.setattr(serving, "BODY_SECONDS_MAX", 0.4)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        config = uvicorn.Config(
-            reads_its_body, http=serving.Connection, lifespan="off", log_config=None
-        )
-        running = uvicorn.Server(config)
-        serve = asyncio.create_task(running.serve(sockets=[listening]))
-        reader, writer = await asyncio.open_connection(*listening.getsockname())
-        whole = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
-        for _ in range(2):  # One that ends in time is served, and the next on its connection.
-            writer.write(whole)
-            assert b" 204 " in await asyncio.wait_for(reader.read(1_000), 10)
-        writer.write(beginning)
-        answer = b""
-        for _ in range(5):
-            writer.write(b"x")
-            with suppress(TimeoutError):
-                answer = await asyncio.wait_for(reader.read(1_000), 0.15)
-                break
-        answer = answer or await asyncio.wait_for(reader.read(1_000), 10)
-        assert answer.startswith(b"HTTP/1.1 408 ")
-        assert b"application/problem+json" in answer
-        writer.close()
-        running.should_exit = True
-        await serve
+    question = b"GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", impatient, limit=10_000)
+    writer.write(question)
+    taken = 0
+    while piece := await asyncio.wait_for(reader.read(400_000), 10):
+        taken += len(piece)
+        if taken < LARGE / 2:
+            await asyncio.sleep(0.01)
+    assert taken > LARGE
+    writer.close()
+    reader, writer = await asyncio.open_connection("127.0.0.1", impatient, limit=10_000)
+    writer.write(question)
+    await reader.readexactly(1_000)
+    await asyncio.sleep(2)
+    with suppress(ConnectionError):
+        rest = 0
+        while piece := await asyncio.wait_for(reader.read(1_000_000), 10):
+            rest += len(piece)
+        assert rest < LARGE / 2
+    writer.close()

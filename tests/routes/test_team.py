@@ -4,6 +4,7 @@ import pytest
 
 from tests.routes.conftest import Api, Json, assert_invalid, assert_problem, event_body
 from ticketing.mongo import Client
+from ticketing.settings import Settings
 
 MEMBER = "org_member"
 # What each role is the first to be allowed to do with the organiser's event.
@@ -282,3 +283,74 @@ async def test_the_audit_log_is_read_page_by_page_and_by_owners_of_it_alone(api:
     assert second["nextCursor"] is None
     others = await api.http.get("/v1/audit-log", headers=api.as_other_organiser)
     assert others.json()["items"] == []
+
+
+async def test_a_gates_key_lists_no_drafts_of_its_organiser(api: Api) -> None:
+    event_id = await api.sale()
+    await api.event(name="Secret")
+    headers = bearing(await made_key(api, scope="gate", eventId=event_id))
+    answer = await api.http.get("/v1/events", params={"mine": "true"}, headers=headers)
+    assert_problem(answer, 403, "forbidden")
+
+
+async def test_a_member_may_leave_by_themself(api: Api) -> None:
+    await give_role(api, "viewer")
+    mine = api.as_role(MEMBER, "organiser")
+    path = f"/v1/team/{MEMBER}?organiserId=org_one"
+    assert (await api.http.delete(path, headers=mine)).status_code == 204
+    assert (await api.http.delete(path, headers=mine)).status_code == 404
+
+
+async def test_one_organisers_key_is_never_anothers_whatever_they_are_called(
+    api: Api, settings: Settings, client: Client
+) -> None:
+    secrets = set()
+    for organiser, key in (("org_v", "ci:deploy"), ("org_v:ci", "deploy")):
+        made = await api.http.post(
+            "/v1/api-keys",
+            json={"name": "x", "scope": "viewer"},
+            headers=api.as_role(organiser, "organiser") | {"Idempotency-Key": key},
+        )
+        secrets.add(made.json()["key"].split("_")[2])
+    assert len(secrets) == 2
+
+
+async def test_a_key_that_can_be_made_again_is_remembered_as_revoked_for_good(
+    api: Api, client: Client
+) -> None:
+    for headers in ({"Idempotency-Key": "till"}, {}):
+        made = await api.http.post(
+            "/v1/api-keys",
+            json={"name": "x", "scope": "viewer"},
+            headers=api.as_organiser | headers,
+        )
+        await api.http.delete(f"/v1/api-keys/{made.json()['keyId']}", headers=api.as_organiser)
+        stored = await client.database.api_keys.find_one({"_id": made.json()["keyId"]})
+        assert stored is not None
+        assert ("forgetAt" in stored) == (not headers)
+
+
+async def test_the_newest_key_is_in_the_list_however_many_were_revoked(
+    api: Api, client: Client
+) -> None:
+    first = await made_key(api, scope="viewer")
+    stored = await client.database.api_keys.find_one({"_id": first["keyId"]})
+    assert stored is not None
+    revoked = {**stored, "revokedAt": stored["createdAt"]}
+    await client.database.api_keys.insert_many(
+        [{**revoked, "_id": f"{number:016x}"} for number in range(600)]
+    )
+    last = await made_key(api, scope="viewer")
+    listed = (await api.http.get("/v1/api-keys", headers=api.as_organiser)).json()["items"]
+    assert [item["keyId"] for item in listed[:2]] == [first["keyId"], last["keyId"]]
+
+
+async def test_a_draft_that_was_called_off_was_never_announced(api: Api) -> None:
+    event_id = (await api.event(name="Secret"))["eventId"]
+    await api.http.post(f"/v1/events/{event_id}/cancel", headers=api.as_organiser)
+    for path in ("", "/seats", "/availability"):
+        answer = await api.http.get(f"/v1/events/{event_id}{path}")
+        assert_problem(answer, 404, "not-found")
+    listed = await api.http.get("/v1/events", params={"status": "cancelled"})
+    assert listed.json()["items"] == []
+    assert (await api.http.get(f"/v1/events/{event_id}", headers=api.as_organiser)).is_success

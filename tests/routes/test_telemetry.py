@@ -27,7 +27,7 @@ from ticketing.outbox import Done, Outcome
 from ticketing.settings import Settings
 from ticketing.telemetry import commands, logs, traces
 
-TRACE = "0af7651916cd43dd8448eb211c80319c"
+TRACE = "0af7651916cd43dd8448eb211c80319c"  # pragma: allowlist secret
 PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
 
 

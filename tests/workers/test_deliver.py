@@ -193,3 +193,16 @@ async def test_one_receiver_that_never_answers_holds_up_no_mail(
         writer.close()
         await writer.wait_closed()
     assert len(server.taken) == len(addresses)
+
+
+async def test_what_is_about_an_account_alone_stops_no_consumer(
+    database: Database, settings: Settings
+) -> None:
+    """A message without an event, and nothing else to spread: every consumer takes it."""
+    told = outbox.account_message("account.asked", {"requestId": "req_gone"}, clock.now())
+    await database.outbox.insert_one(told)
+    async with mail_server() as server, worker(server.settings(settings)) as task:
+        await settled(database)
+        assert not task.done()
+    [delivery] = await database.deliveries.find().to_list()
+    assert (delivery["consumer"], delivery["status"]) == ("account-mail", "skipped")

@@ -249,7 +249,12 @@ def _guest(services: Services, fan_id: str, valid_seconds: int) -> access_answer
     summary="Change the account's address",
     status_code=202,
     operation_class=bodies.described_by(bodies.AddressAndPasswordForm),
-    responses=problems.documented(NotFound, credentials.WrongCredentials, TooManySignIns),
+    responses=problems.documented(
+        NotFound,
+        credentials.WrongCredentials,
+        credentials.SecondFactorNeeded,
+        TooManySignIns,
+    ),
 )
 async def change_email(request: Request[Any, Any, Any]) -> access_answers.Asked:
     """The new address gets a link; until it is followed the old address stays."""
@@ -259,10 +264,12 @@ async def change_email(request: Request[Any, Any, Any]) -> access_answers.Asked:
     _counted(request, request.user.subject)
     await credentials.change_email(
         services.database,
+        services.settings,
         services.passwords,
         request.user.subject,
         email=form.email,
         password=form.password,
+        code=None if form.code is msgspec.UNSET else form.code,
         now=clock.now(),
     )
     return ASKED
@@ -357,7 +364,9 @@ async def delete_account(request: Request[Any, Any, Any]) -> None:
     if account["role"] == "fan":
         await privacy.erase(services.database, services.settings, account["_id"], now)
     else:
-        await credentials.delete_organiser(services.database, account, now)
+        await credentials.delete_organiser(services.database, services.settings, account, now)
+        services.callers_by_key.forget()
+    services.gone.forget()
 
 
 @delete(

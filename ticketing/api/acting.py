@@ -13,6 +13,9 @@ from ticketing.audit_log import Change
 from ticketing.errors import NotFound
 from ticketing.mongo import Document
 
+# Ids come out of the address, where anybody may write what they like.
+ABOUT_LENGTH_MAX = 200
+
 Organiser: TypeAlias = Annotated[
     str | None,
     QueryParameter(
@@ -48,7 +51,7 @@ def recorded(
         request.user,
         organiser_id,
         action,
-        about,
+        about[:ABOUT_LENGTH_MAX],
         client_address.of(request),
         middleware.request_id(request.scope),
         before or {},

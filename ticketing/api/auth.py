@@ -136,7 +136,14 @@ async def _counted_caller(request: Request[Any, Any, Any]) -> Caller | None:
 
 
 async def identify(token: str, services: Services) -> Token:
-    """Whose a token or an API key is. Raises Unauthenticated."""
+    """Whose a token or an API key is. Raises Unauthenticated, also for one who has left."""
+    known = await _known(token, services)
+    if await services.gone.has(known.caller.subject):
+        raise Unauthenticated("The token is not valid any more.")
+    return known
+
+
+async def _known(token: str, services: Services) -> Token:
     key = api_keys.parts(token)
     if key is None and services.issuer is not None:
         try:

@@ -42,7 +42,7 @@ Form = TypeVar("Form", bound=msgspec.Struct)
 # The decoder names a fault's place as "… - at `$.sections[0].rows`".
 _PLACE = re.compile(r"^(?P<message>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
 _FIELD = re.compile(r"^Object (?P<fault>missing required|contains unknown) field `(?P<name>.*)`$")
-_EMAIL = re.compile(r"[^@\s]+@[^@\s.]+(\.[^@\s.]+)+")
+_EMAIL = re.compile(r"[^@\s<>()\[\]\\,;:\"]+@[\w-]+(\.[\w-]+)+")
 # A string of JSON, and whether it is the name of a member.
 _STRING = re.compile(rb'("(?:[^"\\]|\\.)*")(\s*:)?')
 _KEY = re.compile(r"[\x21-\x7e]+")
@@ -145,10 +145,11 @@ class AddressForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class AddressAndPasswordForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """A new e-mail address, and the account's password."""
+    """A new e-mail address, and the account's password; `code` where it has a second factor."""
 
     email: str
     password: str
+    code: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class PasswordForm(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -326,7 +327,7 @@ def _person_faults(name: str, email: str) -> list[tuple[str, str]]:
         faults.append(("name", fault))
     if fault := events.text_fault(email, EMAIL_LENGTH_MAX):
         faults.append(("email", fault))
-    elif not _EMAIL.fullmatch(email):
+    elif not _EMAIL.fullmatch(email) or not email.isprintable():
         faults.append(("email", "is not an e-mail address"))
     return faults
 

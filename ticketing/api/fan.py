@@ -1,6 +1,5 @@
 """What a fan does: hold seats, order them, look at orders and tickets."""
 
-from time import monotonic
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -58,12 +57,8 @@ async def place_hold(request: Request[Any, Any, Any], event_id: EventId) -> Resp
     )
     services = services_of(request)
     address = client_address.limited_by(client_address.of(request))
-    await services.refuse_suspicious(wanted, address, request.headers.get("altcha-payload"))
-    outcome = await services.holds.submit(wanted)
-    if isinstance(outcome, Refusal):
-        raise outcome
-    services.suspicions.held(wanted.fan_id, address, monotonic())
-    return Reply(answers.hold(outcome), headers={"Location": f"/v1/holds/{outcome.hold_id}"})
+    placed = await services.place_hold(wanted, address, request.headers.get("altcha-payload"))
+    return Reply(answers.hold(placed), headers={"Location": f"/v1/holds/{placed.hold_id}"})
 
 
 @get(
@@ -222,6 +217,7 @@ async def be_forgotten(request: Request[Any, Any, Any]) -> None:
         password = "" if form.password is msgspec.UNSET else form.password
         await credentials.prove(services.database, services.passwords, fan_id, password)
     await privacy.erase(services.database, services.settings, fan_id, clock.now())
+    services.gone.forget()
 
 
 @get("/me/orders", summary="The fan's orders, newest first")

@@ -8,6 +8,7 @@ them.
 
 import asyncio
 import logging
+from contextvars import Context
 from time import monotonic, time
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from pymongo.errors import AutoReconnect
 
 from ticketing.accounts import Caller
 from ticketing.settings import Settings, oidc_roles
+from ticketing.tasks import end
 
 KEYS_SECONDS = 300.0
 # Tokens with made-up key names must not make us ask the issuer with each of them.
@@ -73,16 +75,26 @@ class Issuer:
         self._keys: dict[str, Key] = {}
         self._read_at = self._asked_at = -STALE_SECONDS_MAX
         self._reading, self._reads = asyncio.Lock(), 0
+        self._refresh: asyncio.Task[None] | None = None
         self._verified: dict[str, tuple[Caller, float]] = {}
 
     async def close(self) -> None:
         """Close every connection."""
+        if self._refresh is not None:
+            await end(self._refresh)
         await self._http.aclose()
 
     async def verify(self, token: str) -> tuple[Caller, float]:
         """Whose the token is and until when (Unix time). Raises BadToken, IssuerAway."""
-        if monotonic() - self._read_at > KEYS_SECONDS:
+        age = monotonic() - self._read_at
+        if age > STALE_SECONDS_MAX:
             await self._read()
+            if monotonic() - self._read_at > STALE_SECONDS_MAX:
+                raise IssuerAway("the issuer's keys can't be read")
+        elif age > KEYS_SECONDS and monotonic() - self._asked_at > ASKED_AGAIN_SECONDS:
+            # Beside the requests: an issuer that hangs holds up nobody while its keys still count.
+            self._asked_at = monotonic()
+            self._refresh = asyncio.create_task(self._read(), context=Context())
         known = self._verified.get(token)
         if known is None:
             known = await self._verify(token)
@@ -136,7 +148,7 @@ class Issuer:
         return self._keys[name]
 
     async def _read(self) -> None:
-        """Read the keys once for all who wait for them. Raises IssuerAway where none are left."""
+        """Read the keys once for all who wait for them; those there were stay if that fails."""
         reads = self._reads
         async with self._reading:
             if self._reads != reads:
@@ -146,8 +158,6 @@ class Issuer:
                 keys = await self._fetch()
             except (httpx.HTTPError, httpx.InvalidURL, msgspec.MsgspecError, ValueError) as error:
                 log.warning("The issuer's keys can't be read: %s", type(error).__name__)
-                if monotonic() - self._read_at > STALE_SECONDS_MAX:
-                    raise IssuerAway("the issuer's keys can't be read") from None
                 return
             finally:
                 self._reads += 1

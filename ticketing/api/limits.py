@@ -5,6 +5,7 @@ from typing import Any
 
 from litestar.connection import ASGIConnection
 
+from ticketing import identifiers
 from ticketing.accounts import Caller
 from ticketing.rate_limits import Left, Meter, Policy
 
@@ -14,7 +15,9 @@ ADDRESS = Policy("address", 6_000, 60)
 READS = Policy("reads", 1_200, 60)
 WRITES = Policy("writes", 300, 60)
 SIGN_IN_ADDRESS = Policy("sign-in-address", 60, 60)
+# From one address, so that a stranger's wrong tries don't keep the owner out; and from all of them.
 SIGN_IN_ACCOUNT = Policy("sign-in-account", 10, 60)
+SIGN_IN_EVERYWHERE = Policy("sign-in-everywhere", 100, 60)
 GUESTS = Policy("guests", 600, 60)
 KEYS_MAX = 100_000
 
@@ -32,6 +35,7 @@ class Limits:
         self._writes = Meter(WRITES, KEYS_MAX)
         self._sign_in_address = Meter(SIGN_IN_ADDRESS, KEYS_MAX)
         self._sign_in_account = Meter(SIGN_IN_ACCOUNT, KEYS_MAX)
+        self._sign_in_everywhere = Meter(SIGN_IN_EVERYWHERE, KEYS_MAX)
         self._guests = Meter(GUESTS, KEYS_MAX)
 
     def asked_from(self, connection: ASGIConnection[Any, Any, Any, Any], address: str) -> None:
@@ -59,7 +63,10 @@ class Limits:
         after the other, nor one address that tries many accounts, gets far.
         """
         tell(connection, self._sign_in_address.take(address, monotonic()))
-        tell(connection, self._sign_in_account.take(account, monotonic()))
+        # A digest: what is typed may be long, and a hundred thousand of them are kept.
+        everywhere, here = identifiers.digest(account), identifiers.digest(account, address)
+        tell(connection, self._sign_in_everywhere.take(everywhere, monotonic()))
+        tell(connection, self._sign_in_account.take(here, monotonic()))
 
     def comes_as_guest(self, connection: ASGIConnection[Any, Any, Any, Any], address: str) -> None:
         """Count a new guest. Raises RateLimited."""

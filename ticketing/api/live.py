@@ -29,8 +29,11 @@ HEARTBEAT_SECONDS = 25.0
 # A client that took no byte of a document for this long is gone or as good as gone.
 SEND_SECONDS_MAX = 20.0
 CLOSE_SECONDS_MAX = 2.0
-# Who may watch is asked once, at the start: after this long it is to be asked again.
 WATCHED_SECONDS_MAX = 12 * 3_600.0
+# Who was taken out of the team, or whose key was revoked, sees no more after this long.
+ACCESS_ASKED_SECONDS = 30.0
+# A control room has some screens. More would take the places of everybody else's.
+WATCHED_BY_ONE_MAX = 100
 SUBPROTOCOL = "bearer"
 
 CLOSE_GOING_AWAY = 1001
@@ -96,9 +99,15 @@ def _is_our_origin(socket: WebSocket[Any, Any, Any], services: Services) -> bool
     origin = socket.headers.get("origin")
     if origin is None:
         return True
-    host = urlsplit(origin).netloc.lower()
-    ours = urlsplit(services.settings.public_url).netloc.lower()
-    return bool(host) and host in (ours, socket.headers.get("host", "").lower())
+    try:
+        given, ours = urlsplit(origin), urlsplit(services.settings.public_url)
+    except ValueError:
+        return False
+    if (given.scheme, given.netloc.lower()) == (ours.scheme, ours.netloc.lower()):
+        return True
+    # Under another of our names. That the page came by TLS as we do is for the browser to see.
+    host = socket.headers.get("host", "").lower()
+    return given.scheme in ("http", "https") and given.netloc.lower() == host != ""
 
 
 async def _serve(
@@ -120,14 +129,40 @@ async def _serve(
         return CLOSE_FORBIDDEN, "no such event of yours"
     except PyMongoError:
         return CLOSE_TRY_AGAIN_LATER, "the database can't answer just now"
+    whose = f"{token.caller.subject}:{token.caller.key_id or ''}"
+    if services.watched_by[whose] >= WATCHED_BY_ONE_MAX:
+        return CLOSE_TRY_AGAIN_LATER, "too many live dashboards of yours"
     watcher = Watcher()
     watcher.offer(document["version"], encoded(document))
     services.watching.add(event_id, watcher)
+    services.watched_by[whose] += 1
     try:
         seconds_left = min(max(0.0, token.expires_at - time()), WATCHED_SECONDS_MAX)
-        return await _until_it_ends(socket, services, _send(socket, watcher), seconds_left)
+        return await _until_it_ends(
+            socket,
+            services,
+            _send(socket, watcher),
+            seconds_left,
+            _until_access_is_lost(services, event_id, offered),
+        )
     finally:
         services.watching.remove(event_id, watcher)
+        services.watched_by[whose] -= 1
+        if not services.watched_by[whose]:
+            del services.watched_by[whose]
+
+
+async def _until_access_is_lost(services: Services, event_id: str, offered: list[str]) -> None:
+    """Ask again and again whether the watcher may still watch; ends when they may not."""
+    while True:
+        await asyncio.sleep(ACCESS_ASKED_SECONDS)
+        try:
+            token = await auth.identify(_token(offered), services)
+            await events.owned(services.database, event_id, token.caller, "viewer")
+        except (Unauthenticated, NotFound, teams.RoleTooLow):
+            return
+        except PyMongoError:
+            continue  # An outage takes nobody's access away.
 
 
 def _token(offered: list[str]) -> str:
@@ -140,6 +175,7 @@ async def _until_it_ends(
     services: Services,
     sending: Coroutine[Any, Any, None],
     seconds_left: float | None = None,
+    losing_access: Coroutine[Any, Any, None] | None = None,
 ) -> tuple[int, str]:
     # The socket is read all the while though nothing is expected: that is how a disconnect shows.
     tasks = {
@@ -147,6 +183,9 @@ async def _until_it_ends(
         asyncio.create_task(sending): (CLOSE_GOING_AWAY, "gone"),
         asyncio.create_task(services.watching.closing()): (CLOSE_GOING_AWAY, "the server stops"),
     }
+    if losing_access is not None:
+        lost = asyncio.create_task(losing_access)
+        tasks[lost] = CLOSE_FORBIDDEN, "no such event of yours any more"
     try:
         done, _ = await asyncio.wait(
             tasks, timeout=seconds_left, return_when=asyncio.FIRST_COMPLETED

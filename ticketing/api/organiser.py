@@ -396,7 +396,9 @@ async def register_webhook(
             body=await request.body(),
             now=clock.now(),
         )
-        change.after = {"webhookId": made["_id"], "url": made["url"], "kinds": made["kinds"]}
+        # Some receivers are told from strangers by a secret in the address's query.
+        where = made["url"].partition("?")[0]
+        change.after = {"webhookId": made["_id"], "url": where, "kinds": made["kinds"]}
     return Reply(
         answers.webhook(made, with_secret=True),
         headers={"Location": f"/v1/webhooks/{made['_id']}"},

@@ -55,8 +55,8 @@ async def list_events(
     if mine:
         if request.user is None:
             raise problems.Unauthenticated("A token is needed to list your own events.")
-        if request.user.role == "fan":
-            raise problems.Forbidden("A fan has no events of their own.")
+        if request.user.role not in ("organiser", "admin"):
+            raise problems.Forbidden(f"A {request.user.role} has no events of their own.")
         organiser_id = request.user.subject
     page = await events.listing(
         services_of(request).database,
@@ -134,7 +134,7 @@ async def _see(request: Request[Any, Any, Any], event_id: str) -> None:
     """
     services = services_of(request)
     board = services.boards.known(event_id)
-    if board is None or board.event["status"] == "draft":
+    if board is None or not events.is_public(board.event):
         event = await events.visible(services.database, event_id, request.user)
         if board is not None:
             board.event = event

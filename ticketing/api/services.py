@@ -39,6 +39,7 @@ from ticketing.boards import Boards
 from ticketing.checkout import Receipt
 from ticketing.errors import Refusal
 from ticketing.gateway import Notice
+from ticketing.gone import Gone
 from ticketing.group_commit import GroupCommit
 from ticketing.holds import Hold, HoldRequest
 from ticketing.mongo import Client, Database, Document
@@ -103,6 +104,7 @@ class Services:
             keys_max=1,
         )
         self.limits = Limits(is_on=settings.rate_limits == "on")
+        self.gone = Gone(client.database, settings)
         self.suspicions = Suspicions()
         self.passwords = Passwords()
         self.issuer = Issuer(settings) if settings.oidc_issuer else None
@@ -116,6 +118,8 @@ class Services:
         self.seat_watchers = 0
         # Of WebSockets, by the address they come from.
         self.connections: Counter[str] = Counter()
+        # Of live dashboards, by who watches.
+        self.watched_by: Counter[str] = Counter()
         self.printer = Printer(settings.fonts)
         self.signer = Signer(
             configuration.ticket_key(settings), configuration.former_ticket_keys(settings)
@@ -219,7 +223,6 @@ class Services:
                 if outcome["status"] == "confirmed":
                     self.metrics.orders_confirmed.inc()
                     self.mark_order(outcome, "sold")
-                    self.suspicions.paid(outcome["fanId"])
         return outcomes
 
     async def _receive(self, notices: Sequence[Notice]) -> list[Receipt | Exception]:
@@ -237,10 +240,38 @@ class Services:
                 self.suspicions.paid(outcome.order["fanId"])
         return outcomes
 
-    async def refuse_suspicious(
+    async def place_hold(self, wanted: HoldRequest, address: str, payload: str | None) -> Hold:
+        """The hold. Raises the refusals of holds, and ChallengeRequired."""
+        if await self._is_repeated(wanted):
+            return await self._placed(wanted)
+        await self._refuse_suspicious(wanted, address, payload)
+        self.suspicions.asks(wanted.fan_id, address, monotonic())
+        try:
+            placed = await self._placed(wanted)
+        except BaseException:
+            self.suspicions.missed(wanted.fan_id)
+            raise
+        self.suspicions.got(wanted.fan_id, placed.hold_id)
+        return placed
+
+    async def _placed(self, wanted: HoldRequest) -> Hold:
+        outcome = await self.holds.submit(wanted)
+        if isinstance(outcome, Refusal):
+            raise outcome
+        return outcome
+
+    async def _is_repeated(self, wanted: HoldRequest) -> bool:
+        """Whether a suspicious fan sends a request once more that was answered already.
+
+        A key promises the same answer, so it must not cost a challenge.
+        """
+        if wanted.key is None or not self.suspicions.are_of(wanted.fan_id, "", monotonic()):
+            return False
+        return await holds.is_known(self.database, wanted)
+
+    async def _refuse_suspicious(
         self, wanted: HoldRequest, address: str, payload: str | None
     ) -> None:
-        """Raises ChallengeRequired where the event asks it of whom nobody would take for a fan."""
         if not self.suspicions.are_of(wanted.fan_id, address, monotonic()):
             return
         event = (await self.recent_events.slim([wanted.event_id])).get(wanted.event_id, {})

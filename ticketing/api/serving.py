@@ -8,8 +8,11 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_BYTES_MAX = 64 * 1024
+JOINED_BYTES_MAX = 64 * 1024
 # Beyond that a head that has begun is taken for one that will never end.
 HEAD_SECONDS_MAX = 20.0
+# Nor one of whose answer nothing was taken for as long.
+STALLED_SECONDS_MAX = 20.0
 # And a body likewise: a phone on a train is slow, and an event of 16 MB is large, but not so much.
 BODY_SECONDS_MAX = 60.0
 # What a refused client still sends is thrown away for so long.
@@ -31,12 +34,43 @@ class Connection(HttpToolsProtocol):
         self._is_in_body = False
         self._is_refused = False
         self._too_slow: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
         super().connection_made(_HeadWithBody(transport))  # type: ignore[arg-type]
+        # Whoever connects and says nothing takes a place as well.
+        self._start_clock(HEAD_SECONDS_MAX)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the clock of what did not come to its end."""
+        """Forget the clocks of what did not come to its end."""
         self._stop_clock()
+        self._forget_stall()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client takes the answer slower than it is made: watch that it takes any of it."""
+        super().pause_writing()
+        if self._stalled is None:
+            self._watch(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """The client has taken nearly all of it."""
+        self._forget_stall()
+        super().resume_writing()
+
+    def _forget_stall(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
+    def _watch(self, left: int) -> None:
+        self._stalled = self.loop.call_later(STALLED_SECONDS_MAX, self._look_again, left)
+
+    def _look_again(self, left_before: int) -> None:
+        left = self.transport.get_write_buffer_size()
+        if left < left_before:
+            self._watch(left)
+        else:
+            # A client that takes nothing takes no farewell either.
+            self.transport.abort()
 
     def on_message_begin(self) -> None:
         """A request's head begins."""
@@ -107,7 +141,12 @@ class _HeadWithBody:
 
     def write(self, data: bytes) -> None:
         if self._kept:
-            data, self._kept = self._kept + data, b""
+            if len(data) > JOINED_BYTES_MAX:
+                # Copied for each client, a large answer would be there as often as it is read.
+                self._transport.write(self._kept)
+                self._kept = b""
+            else:
+                data, self._kept = self._kept + data, b""
         elif data.startswith(b"HTTP/1.1 "):
             self._kept = data
             # Should no body follow in this turn, as with HEAD.

@@ -36,9 +36,11 @@ async def put_member(
     form = await bodies.read(request, bodies.MemberForm)
     bodies.refuse_odd_subject(member_id, "memberId")
     organiser = await acting_for(request, organiser_id, "owner")
-    async with recorded(request, organiser, "team.put", member_id) as change:
+    database = services_of(request).database
+    before = await teams.role_of(database, organiser, member_id)
+    async with recorded(request, organiser, "team.put", member_id, {"role": before}) as change:
         member = await teams.put_member(
-            services_of(request).database,
+            database,
             organiser,
             member_id,
             form.role,
@@ -58,8 +60,9 @@ async def put_member(
 async def remove_member(
     request: Request[Any, Any, Any], member_id: MemberId, organiser_id: Organiser = None
 ) -> None:
-    """At once. What they made stays the organiser's."""
-    organiser = await acting_for(request, organiser_id, "owner")
+    """At once. What they made stays the organiser's. Everybody may take themself out."""
+    leaves = member_id == request.user.subject
+    organiser = await acting_for(request, organiser_id, "viewer" if leaves else "owner")
     async with recorded(request, organiser, "team.remove", member_id) as change:
         removed = await teams.remove_member(services_of(request).database, organiser, member_id)
         change.after = {"roleBefore": removed["role"]}

@@ -1,0 +1,65 @@
+"""People who have left: their access tokens are good for some more time, and must open nothing.
+
+A token is kept nowhere and can't be called back. Whoever left is written down for as long as any
+token may live, by a keyed hash that tells nobody who it was, and every process looks at the list
+every few seconds.
+"""
+
+import hashlib
+import hmac
+from datetime import datetime, timedelta
+from functools import lru_cache
+from time import monotonic
+
+from ticketing.mongo import Database, Session
+from ticketing.settings import Settings
+
+# Longer than any token that we give; one of another issuer or of `scripts/token` may live longer.
+REMEMBERED_FOR = timedelta(hours=13)
+LOOKED_AT_SECONDS = 2.0
+MOST = 100_000
+
+
+async def leave(
+    database: Database,
+    settings: Settings,
+    subject: str,
+    now: datetime,
+    *,
+    session: Session | None = None,
+) -> None:
+    """Let nobody act as this subject from the next look at the list on."""
+    await database.gone.update_one(
+        {"_id": _hash(settings.jwt_secret, subject)},
+        {"$set": {"forgetAt": now + REMEMBERED_FOR}},
+        upsert=True,
+        session=session,
+    )
+
+
+class Gone:
+    """The list as this process knows it."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self._database = database
+        self._secret = settings.jwt_secret
+        self._hashes: frozenset[str] = frozenset()
+        self._read_at = -LOOKED_AT_SECONDS
+
+    async def has(self, subject: str) -> bool:
+        """Whether the subject has left, as of some seconds ago. Raises the driver's error."""
+        if monotonic() - self._read_at >= LOOKED_AT_SECONDS:
+            # Set first: of those who ask now one reads, and the others go by what was known.
+            self._read_at = monotonic()
+            found = await self._database.gone.find({}, {"_id": 1}).to_list(MOST)
+            self._hashes = frozenset(each["_id"] for each in found)
+        return bool(self._hashes) and _hash(self._secret, subject) in self._hashes
+
+    def forget(self) -> None:
+        """Look again at the next question."""
+        self._read_at = -LOOKED_AT_SECONDS
+
+
+@lru_cache(maxsize=20_000)
+def _hash(secret: str, subject: str) -> str:
+    return hmac.new(secret.encode(), f"gone:{subject}".encode(), hashlib.sha256).hexdigest()
