@@ -79,6 +79,10 @@ def test_the_settings_are_those_of_the_program_with_their_defaults() -> None:
     )
     kept |= dict.fromkeys((*unset, "mail_from"), "none")
     kept["sandbox_payments"] = "`on`, in production `off`"
+    kept["rate_limits"] = "`off`, in production `on`"
+    kept |= dict.fromkeys(
+        ("trusted_proxies", "oidc_issuer", "oidc_audience", "oidc_jwks_url"), "none"
+    )
     kept |= dict.fromkeys(("smtp_host", "smtp_user", "smtp_password", "mail_from"), "none")
     assert rows == [
         (f"TICKETING_{field.name.upper()}", kept.get(field.name, f"`{field.default}`"))
