@@ -24,6 +24,7 @@ POLICIES = {
     "GET /paid": ANYBODY,
     "GET /pay/{payment_id}": ANYBODY,
     "GET /static/{name}": ANYBODY,
+    "GET /account": ANYBODY,
     "GET /tickets": ANYBODY,
     "GET /v1/events": ANYBODY,
     "GET /v1/events/{eventId}": ANYBODY,

@@ -1,6 +1,7 @@
 """A running service with everything in it, an organiser and fans who use it, and a real browser."""
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -55,6 +56,7 @@ class Service:
     url: str
     process: subprocess.Popen[str]
     client: httpx.Client
+    mongodb_uri: str
 
     def bearer(self, role: str, subject: str, *, hours: float = 1) -> str:
         """A token as the service's development secret signs it."""
@@ -111,7 +113,8 @@ def service(tmp_path_factory: pytest.TempPathFactory, chromium_path: Path) -> It
         _wait_until_ready(process, log)
         url = f"http://127.0.0.1:{port}"
         client = stack.enter_context(httpx.Client(base_url=url, trust_env=False, timeout=15))
-        yield Service(url, process, client)
+        [mongodb_uri] = re.findall(r"^MongoDB: (\S+)$", log.read_text(), re.MULTILINE)
+        yield Service(url, process, client, mongodb_uri)
 
 
 def _wait_until_ready(process: subprocess.Popen[str], log: Path) -> None:

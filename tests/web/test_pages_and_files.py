@@ -11,7 +11,7 @@ from litestar.testing import TestClient
 from ticketing import web
 
 STATIC = Path(web.__file__).parent / "static"
-PAGES = ("/organiser/events/evt_x", "/pay/pay_x", "/tickets")
+PAGES = ("/organiser/events/evt_x", "/pay/pay_x", "/tickets", "/account")
 
 
 @pytest.fixture(scope="module")

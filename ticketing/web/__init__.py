@@ -90,6 +90,12 @@ async def tickets_page(request: Request[Any, Any, Any]) -> Response[bytes]:
     return _answer(request, "tickets.html")
 
 
+@get("/account", include_in_schema=False, media_type=MediaType.HTML)
+async def account_page(request: Request[Any, Any, Any]) -> Response[bytes]:
+    """Logging in, and where the links of mails about an account lead."""
+    return _answer(request, "account.html")
+
+
 @get("/static/{name:str}", include_in_schema=False)
 async def static_file(request: Request[Any, Any, Any], name: FromPath[str]) -> Response[bytes]:
     """A style sheet, script or picture of the pages."""
@@ -104,4 +110,11 @@ async def paid_page(request: Request[Any, Any, Any]) -> Response[bytes]:
     return _answer(request, "paid.html")
 
 
-route_handlers = [dashboard_page, payment_page, paid_page, tickets_page, static_file]
+route_handlers = [
+    dashboard_page,
+    payment_page,
+    paid_page,
+    tickets_page,
+    account_page,
+    static_file,
+]

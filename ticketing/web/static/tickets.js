@@ -205,8 +205,34 @@ element("forget-token").addEventListener("click", () => {
 
 window.addEventListener("hashchange", () => {
   if (token.takeFromAddress()) begin();
+  else comeAsGuest();
 });
+
+/** A guest comes by the link of a mail, which is changed for a token. */
+async function comeAsGuest() {
+  const link = new URLSearchParams(location.hash.slice(1)).get("link");
+  if (link === null) return;
+  history.replaceState(null, "", location.pathname + location.search);
+  tell("One moment…");
+  try {
+    const response = await fetch("/v1/guests/sessions", {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ link }),
+      cache: "no-store",
+      signal: AbortSignal.timeout(FILE_SECONDS_MAX * 1000),
+    });
+    if (response.ok) token.save((await response.json()).accessToken);
+    else if (response.status === 410) askForToken("This link is not valid any more.");
+    else throw new Error(`The service answered ${response.status}`);
+  } catch {
+    tell("The service could not be reached. Follow the link once more.", "warn");
+    return;
+  }
+  begin();
+}
 
 const garbled = location.hash.startsWith("#token=") && !token.takeFromAddress();
 begin();
 if (garbled && !token.current()) askForToken("The token in the address is damaged. Paste it here.");
+comeAsGuest();
