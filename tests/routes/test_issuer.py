@@ -282,7 +282,7 @@ async def test_with_an_issuer_we_know_no_passwords(
     settings: Settings, client: Client, local: LocalIssuer, api: Api
 ) -> None:
     async with served(with_issuer(settings, local), client) as ask:
-        for path in ("/v1/sessions", "/v1/accounts", "/v1/guests"):
+        for path in ("/v1/sessions", "/v1/accounts", "/v1/guests", "/account"):
             assert (await ask(local.sign(), path)).status_code == 404
 
 

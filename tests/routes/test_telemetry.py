@@ -20,7 +20,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError
 from tests.conftest import put_on_sale
 from tests.nouns.test_checkout import hold_seats
 from tests.routes.conftest import Api, running
-from ticketing import clock, mongo, outbox
+from ticketing import clock, mongo, outbox, signed_links
 from ticketing.api.application import create_application
 from ticketing.mongo import Client, Document
 from ticketing.outbox import Done, Outcome
@@ -276,3 +276,55 @@ async def test_a_whole_journey_leaves_nothing_of_a_person_in_the_records(
     assert "Slow: POST /v1/orders" in said
     for secret in ("Ada", "ada@", "fan_private", fan["Authorization"].split()[1]):
         assert secret not in said
+
+
+async def test_accounts_keys_and_codes_are_in_no_record_and_no_trace(
+    api_of_watched: Api,
+    watched: Client,
+    records: io.StringIO,
+    collector: Kept,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ticketing.api.middleware.SLOW_SECONDS", 0.0)
+    api = api_of_watched
+    api.http.headers["traceparent"] = PARENT
+    person = {"email": "ada@example.org", "password": "lovelace and babbage", "name": "Ada"}
+    asked = await api.http.post("/v1/accounts", json=person)
+    assert asked.status_code == 202
+    [request] = await watched.database.account_requests.find().to_list()
+    link = signed_links.make(api.settings, "register", request["_id"], request["expiresAt"])
+    body = {"link": link, "password": person["password"]}
+    made = (await api.http.post("/v1/accounts/confirm", json=body)).json()
+    bearer = {"Authorization": f"Bearer {made['accessToken']}"}
+    await api.http.get("/v1/me/export", headers=bearer)
+    wrong = {"email": person["email"], "password": "a wrong password"}
+    await api.http.post("/v1/sessions", json=wrong)
+    await api.http.post("/v1/sessions/refresh", json={"refreshToken": made["refreshToken"]})
+    await api.http.post("/v1/sessions/refresh", json={"refreshToken": made["refreshToken"]})
+    factor = await api.http.post(
+        "/v1/accounts/me/second-factor", json={"password": person["password"]}, headers=bearer
+    )
+    key = await api.http.post(
+        "/v1/api-keys", json={"name": "x", "scope": "viewer"}, headers=api.as_organiser
+    )
+    secret = key.json()["key"]
+    await api.http.get("/v1/statements", headers={"Authorization": f"Bearer {secret}"})
+    said = records.getvalue() + "".join(
+        f"{span.name} {dict(span.attributes or {})} {[event.attributes for event in span.events]}"
+        for span in collector.spans
+    )
+    assert "/v1/accounts/confirm" in said
+    assert collector.spans
+    for private in (
+        "ada@",
+        "Ada",
+        "lovelace",
+        "wrong password",
+        made["accountId"],
+        made["accessToken"],
+        made["refreshToken"],
+        link,
+        factor.json()["secret"],
+        secret,
+    ):
+        assert private not in said, private

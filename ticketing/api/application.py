@@ -63,11 +63,16 @@ class Application(SharedPaths, Litestar):
 
 
 def _pages(settings: Settings) -> list[Any]:
-    """The pages. Where another provider is chosen, the payment page's address leads there."""
-    if settings.payment_provider == gateway.SANDBOX:
-        return [*web.route_handlers]
-    others = [handler for handler in web.route_handlers if handler is not web.payment_page]
-    return [*others, starting.go_and_pay]
+    """The pages. Where another provider is chosen, the payment page's address leads there.
+
+    Where an issuer knows the people, there is no page to log in at.
+    """
+    left_out = [web.account_page] if settings.oidc_issuer else []
+    others = []
+    if settings.payment_provider != gateway.SANDBOX:
+        left_out.append(web.payment_page)
+        others.append(starting.go_and_pay)
+    return [*(page for page in web.route_handlers if page not in left_out), *others]
 
 
 def create_application(
