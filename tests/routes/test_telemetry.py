@@ -309,6 +309,7 @@ async def test_accounts_keys_and_codes_are_in_no_record_and_no_trace(
     )
     secret = key.json()["key"]
     await api.http.get("/v1/statements", headers={"Authorization": f"Bearer {secret}"})
+    traces.end()
     said = records.getvalue() + "".join(
         f"{span.name} {dict(span.attributes or {})} {[event.attributes for event in span.events]}"
         for span in collector.spans
