@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from email.policy import EmailPolicy
-from functools import cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
 # Known to everybody on purpose: a developer's machine needs no set-up. Production refuses to start
@@ -186,7 +185,6 @@ def _check_access(settings: Settings) -> None:
     oidc_roles(settings)
 
 
-@cache
 def trusted_proxies(settings: Settings) -> tuple[IPv4Network | IPv6Network, ...]:
     """The networks whose `X-Forwarded-For` is believed."""
     try:

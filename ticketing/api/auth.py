@@ -58,25 +58,25 @@ class Token:
 
 def verify(token: str, settings: Settings) -> Token:
     """The token's content; raises Unauthenticated, with one answer for every kind of fault."""
-    verified = _verified(token, settings)
+    verified = _verified(token, settings.jwt_secret, settings.jwt_issuer, settings.jwt_audience)
     if verified.expires_at <= time():
         raise Unauthenticated("The token is not valid.")
     return verified
 
 
 @lru_cache(maxsize=TOKENS_REMEMBERED_MAX)
-def _verified(token: str, settings: Settings) -> Token:
+def _verified(token: str, secret: str, issuer: str, audience: str) -> Token:
     """What does not change about a token: its signature and its claims but for its end."""
     try:
-        signed = jws.deserialize_compact(token, _key(settings.jwt_secret), algorithms=[ALGORITHM])
+        signed = jws.deserialize_compact(token, _key(secret), algorithms=[ALGORITHM])
         claims = _CLAIMS.decode(signed.payload)
     # Beside its own errors the library lets pass what odd JSON in a token's header provokes.
     except (JoseError, msgspec.MsgspecError, ValueError, TypeError, RecursionError):
         raise Unauthenticated("The token is not valid.") from None
     audiences = claims.aud if isinstance(claims.aud, list) else [claims.aud]
     if (
-        claims.iss != settings.jwt_issuer
-        or settings.jwt_audience not in audiences
+        claims.iss != issuer
+        or audience not in audiences
         or max(claims.nbf, claims.iat) > time()
         or not claims.sub.isprintable()
     ):

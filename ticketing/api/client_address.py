@@ -12,7 +12,6 @@ from typing import Any
 from litestar.connection import ASGIConnection
 
 from ticketing.api.services import services_of
-from ticketing.settings import trusted_proxies
 
 UNKNOWN = "unknown"
 # What proxies of ours could have added; what stands before that anybody may have written.
@@ -23,7 +22,7 @@ def of(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
     """The client's address as text, or `unknown` where even the server knows none."""
     client = connection.scope.get("client")
     peer = client[0] if client else UNKNOWN
-    networks = trusted_proxies(services_of(connection).settings)
+    networks = services_of(connection).trusted_proxies
     if not networks or not _is_within(peer, networks):
         return peer
     forwarded = ",".join(connection.headers.getall("x-forwarded-for", []))

@@ -103,6 +103,7 @@ class Services:
             seconds=BACKLOG_SECONDS,
             keys_max=1,
         )
+        self.trusted_proxies = configuration.trusted_proxies(settings)
         self.limits = Limits(is_on=settings.rate_limits == "on")
         self.gone = Gone(client.database, settings)
         self.suspicions = Suspicions()
