@@ -662,6 +662,7 @@ PEOPLE = (
             "status": {"$in": ["ended", "cancelled"]},
             "startsAt": {"$lte": NOW},
             "archivedAt": {"$exists": False},
+            "archiveRetryAt": {"$not": {"$gt": NOW}},
         },
         declared.EVENTS_BY_DATE,
         SOONEST_FIRST,

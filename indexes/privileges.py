@@ -42,7 +42,7 @@ PROCESSES: dict[str, dict[str, str]] = {
         "team_members": "riud",
         "api_keys": "riu",  # pragma: allowlist secret
         "audit_log": "riu",
-        "solved_challenges": "i",
+        "solved_challenges": "rid",
         "gone": "riu",
         "erasures": "riu",
     },

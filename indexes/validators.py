@@ -135,6 +135,7 @@ EVENT = _object(
         "archivedAt": INSTANT,
         "proofOfWork": {"enum": [True]},
         "archiving": {"enum": [True]},
+        "archiveRetryAt": INSTANT,
     },
     anyOf=[
         # Without an end of its set-up an event that nobody finishes could never be removed.
@@ -561,6 +562,7 @@ ACCOUNT = _object(
         "_id": TEXT,
         "role": _one_of("fan", "organiser", "admin"),
         "email": TEXT,
+        "address": TEXT,
         "passwordHash": PASSWORD_HASH,
         "passwordChangedAt": INSTANT,
         "name": {"bsonType": "string"},
@@ -570,7 +572,13 @@ ACCOUNT = _object(
     {
         "loggedInAt": INSTANT,
         "secondFactor": _object(
-            {"secret": TEXT, "confirmedAt": INSTANT_OR_NULL, "lastStep": COUNT}
+            {
+                "secret": TEXT,
+                "confirmedAt": INSTANT_OR_NULL,
+                "lastStep": COUNT,
+                "wrongCodes": COUNT,
+            },
+            {"closedUntil": INSTANT},
         ),
     },
 )
@@ -579,6 +587,7 @@ ACCOUNT_REQUEST = _object(
         "_id": _identifier("req_"),
         "purpose": _one_of("register", "reset", "changeEmail", "emailChanged"),
         "email": TEXT,
+        "address": TEXT,
         "createdAt": INSTANT,
         "expiresAt": INSTANT,
     },

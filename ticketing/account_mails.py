@@ -1,7 +1,7 @@
 """What people are mailed about their accounts: links for whoever reads the address's mail."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from email.utils import parseaddr
 
 from ticketing import mails, signed_links
@@ -12,6 +12,9 @@ from ticketing.settings import Settings
 
 CONSUMER = "account-mail"
 KIND = "account.asked"
+# A mailbox is not to be filled by whoever knows its address.
+MAILS_MAX = 3
+MAILED_WITHIN = timedelta(minutes=15)
 
 
 class AccountMails:
@@ -39,6 +42,9 @@ class AccountMails:
         why = occasion(request["purpose"], has_account=holder is not None)
         if why is None:
             return Skipped("the address has no account")
+        if await self._are_enough(request, now):
+            return Skipped("the address got this mail several times just now")
+        address = request["address"]
         asking = await self._database.accounts.find_one({"_id": request.get("accountId")})
         person = holder or asking or request
         try:
@@ -46,16 +52,32 @@ class AccountMails:
                 write(why, request, person, self._settings),
                 message,
                 why,
-                name=person["name"],
-                address=request["email"],
+                name=_name(why, person),
+                address=address,
                 settings=self._settings,
             )
             sender = parseaddr(self._settings.mail_from)[1]
-            return Done(await self._post.send(mail, sender, mails.mailable(request["email"])))
+            answer = await self._post.send(mail, sender, mails.mailable(address))
+            return Done(mails.without_address(answer, address))
         except Unsendable as reason:
-            return Failed(str(reason), lasting=True)
+            return Failed(mails.without_address(str(reason), address), lasting=True)
         except Undelivered as reason:
-            return Failed(str(reason))
+            return Failed(mails.without_address(str(reason), address))
+
+    async def _are_enough(self, request: Document, now: datetime) -> bool:
+        """Whether as many mails of this kind went to the address as somebody may want of it."""
+        earlier = {
+            "email": request["email"],
+            "purpose": request["purpose"],
+            "createdAt": {"$gt": now - MAILED_WITHIN, "$lt": request["createdAt"]},
+        }
+        counted = await self._database.account_requests.count_documents(earlier, limit=MAILS_MAX)
+        return counted >= MAILS_MAX
+
+
+def _name(why: str, person: Document) -> str:
+    """Who is greeted: nobody by a name that a stranger may have typed beside their address."""
+    return "" if why == "register" else str(person["name"])
 
 
 def occasion(purpose: str, *, has_account: bool) -> str | None:
@@ -80,7 +102,7 @@ def write(why: str, request: Document, person: Document, settings: Settings) -> 
     return mails.plain_letter(
         why,
         language=person["language"],
-        name=person["name"],
+        name=_name(why, person),
         # In the fragment, which browsers send to nobody and no server writes into a log.
         link_url=f"{settings.public_url}/account#{request['purpose']}={link}" if link else None,
     )

@@ -4,6 +4,7 @@ The collection that a sale writes to stays as small as the sales of two years. A
 a whole, once its books are right; from then on nothing of it changes, and audits leave it alone.
 """
 
+import asyncio
 import logging
 from datetime import datetime, timedelta
 
@@ -12,6 +13,7 @@ from ticketing.mongo import Database, Document, Session
 
 # Longer than any provider lets a payment be disputed.
 KEPT = timedelta(days=730)
+TRIED_AGAIN_AFTER = timedelta(days=1)
 EVENTS_PER_RUN_MAX = 20
 ORDERS_PER_BATCH = 200
 
@@ -23,7 +25,8 @@ async def due(database: Database, now: datetime) -> list[str]:
     past: Document = {"status": {"$in": ["ended", "cancelled"]}, "startsAt": {"$lte": now - KEPT}}
     begun = database.events.find({"archiving": True}, {"_id": 1})
     ids = [event["_id"] for event in await begun.to_list(EVENTS_PER_RUN_MAX)]
-    waiting = database.events.find({**past, "archivedAt": {"$exists": False}}, {"_id": 1})
+    unmoved = {"archivedAt": {"$exists": False}, "archiveRetryAt": {"$not": {"$gt": now}}}
+    waiting = database.events.find({**past, **unmoved}, {"_id": 1})
     left = EVENTS_PER_RUN_MAX - len(ids)
     if left:
         oldest = waiting.sort([("startsAt", 1), ("_id", 1)]).limit(left)
@@ -31,11 +34,14 @@ async def due(database: Database, now: datetime) -> list[str]:
     return ids
 
 
-async def move(database: Database, event_id: str, now: datetime) -> int | None:
+async def move(
+    database: Database, event_id: str, now: datetime, over: asyncio.Event | None = None
+) -> int | None:
     """Move an event's orders; returns how many, or None where its books are not right yet.
 
-    May die at any moment and be begun again: a batch is moved in one transaction, and what was
-    moved is not found a second time.
+    Once `over` is set it ends after the batch that is under way, and the next call goes on. May die
+    at any moment and be begun again: a batch is moved in one transaction, and what was moved is not
+    found a second time.
     """
     event = await database.events.find_one({"_id": event_id})
     assert event is not None
@@ -47,6 +53,10 @@ async def move(database: Database, event_id: str, now: datetime) -> int | None:
                 event_id,
                 findings[0].rule if findings else "money is still on its way",
             )
+            # Else the oldest that can't be moved would stand in the way of all others.
+            await database.events.update_one(
+                {"_id": event_id}, {"$set": {"archiveRetryAt": now + TRIED_AGAIN_AFTER}}
+            )
             return None
         await database.events.update_one(
             {"_id": event_id}, {"$set": {"archivedAt": now, "archiving": True}}
@@ -56,6 +66,8 @@ async def move(database: Database, event_id: str, now: datetime) -> int | None:
         database, lambda session: _move_some(database, event_id, session), seconds_max=None
     ):
         moved += count
+        if over is not None and over.is_set():
+            return moved
     await database.events.update_one({"_id": event_id}, {"$unset": {"archiving": ""}})
     return moved
 
@@ -63,7 +75,7 @@ async def move(database: Database, event_id: str, now: datetime) -> int | None:
 async def _is_open(database: Database, event_id: str) -> bool:
     """Whether anything of the event's money may still move."""
     refund = await database.refunds.find_one(
-        {"eventId": event_id, "status": {"$in": ["created", "sent"]}}, {"_id": 1}
+        {"eventId": event_id, "status": {"$in": ["created", "sent", "failed"]}}, {"_id": 1}
     )
     order = await database.orders.find_one(
         {"eventId": event_id, "status": "pendingPayment"}, {"_id": 1}

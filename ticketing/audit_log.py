@@ -35,7 +35,8 @@ class Change:
 async def recorded(database: Database, change: Change, now: datetime) -> AsyncIterator[Change]:
     """Record the change that is made inside; `after` may be set there.
 
-    A refusal is recorded by its slug, a fault as `failed`, and both go on.
+    A refusal is recorded by its slug. After a fault nobody knows: the answer of a change that was
+    made may have been lost, so the outcome stays open. Both go on.
     """
     identifier = identifiers.ordered("aud", now)
     await database.audit_log.insert_one(
@@ -54,19 +55,18 @@ async def recorded(database: Database, change: Change, now: datetime) -> AsyncIt
             "outcome": None,
         }
     )
-    outcome = "failed"
     try:
         yield change
-        outcome = "done"
     except Refusal as refusal:
-        outcome = refusal.slug
+        await _complete(database, identifier, {"outcome": refusal.slug})
         raise
-    finally:
-        after = {"after": change.after} if outcome == "done" else {}
-        await database.audit_log.update_one(
-            {"_id": identifier, "outcome": None},
-            {"$set": {"outcome": outcome, "completedAt": clock.now(), **after}},
-        )
+    await _complete(database, identifier, {"outcome": "done", "after": change.after})
+
+
+async def _complete(database: Database, identifier: str, became: Document) -> None:
+    await database.audit_log.update_one(
+        {"_id": identifier, "outcome": None}, {"$set": {**became, "completedAt": clock.now()}}
+    )
 
 
 async def listing(database: Database, organiser_id: str, *, limit: int, cursor: str | None) -> Page:

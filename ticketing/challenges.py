@@ -49,8 +49,8 @@ async def require(
     event_id: str,
     payload: str | None,
     now: datetime,
-) -> None:
-    """Let pass who has solved a challenge. Raises ChallengeRequired with a new one."""
+) -> str:
+    """Let pass who has solved a challenge; returns its name. Raises ChallengeRequired."""
     if payload is None:
         raise ChallengeRequired(
             _new(settings, fan_id, event_id, now), "Solve the challenge and send it along."
@@ -62,13 +62,18 @@ async def require(
             await database.solved_challenges.insert_one(
                 {"_id": nonce, "forgetAt": now + VALID_FOR + timedelta(minutes=1)}
             )
-            return
+            return nonce
         except DuplicateKeyError:
             pass
     raise ChallengeRequired(
         _new(settings, fan_id, event_id, now),
         "That is no solution for this hold, or it was used already: solve this challenge.",
     )
+
+
+async def give_back(database: Database, nonce: str) -> None:
+    """Let a solution count once more, for what it was solved for was not to be had."""
+    await database.solved_challenges.delete_one({"_id": nonce})
 
 
 def _new(settings: Settings, fan_id: str, event_id: str, now: datetime) -> dict[str, Any]:

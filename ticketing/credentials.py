@@ -12,6 +12,7 @@ import unicodedata
 from datetime import datetime, timedelta
 from typing import Literal
 
+from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
 from ticketing import (
@@ -21,6 +22,7 @@ from ticketing import (
     mongo,
     outbox,
     second_factors,
+    sessions,
     signed_links,
 )
 from ticketing.errors import Invalid, NotFound, Refusal
@@ -32,6 +34,10 @@ from ticketing.signed_links import LinkInvalid, Purpose
 Role = Literal["fan", "organiser"]
 
 EMAIL_LENGTH_MAX = 254
+WRONG_CODES_MAX = 5
+CLOSED_MINUTES_MAX = 24 * 60
+# The keys of an organiser who left: nobody can make them again, for nobody is that organiser.
+KEYS_KEPT_DAYS = 90
 REGISTER_HOURS = 24
 RESET_HOURS = 1
 _PREFIX = {"fan": "fan", "organiser": "org"}
@@ -72,7 +78,10 @@ class AccountInUse(Refusal):
 
 
 def normalized(email: str) -> str:
-    """An address as it is compared: no two people share one that differs in case alone."""
+    """An address as it is compared: no two people share one that differs in case alone.
+
+    Nobody is mailed by it: to fold the case may make another's address of it (`ß` is `ss`).
+    """
     # Nobody's address is longer, and to normalise what is none would cost more than to refuse it.
     return unicodedata.normalize("NFC", email[:EMAIL_LENGTH_MAX]).strip().casefold()
 
@@ -99,6 +108,7 @@ async def register(
         now + timedelta(hours=REGISTER_HOURS),
         {
             "email": normalized(email),
+            "address": email.strip(),
             "passwordHash": await passwords.hash(password),
             "role": role,
             "name": name,
@@ -110,7 +120,8 @@ async def register(
 async def forgotten(database: Database, *, email: str, now: datetime) -> None:
     """Ask for a new password; the address gets a link if it has an account."""
     ends_at = now + timedelta(hours=RESET_HOURS)
-    await _ask(database, "reset", now, ends_at, {"email": normalized(email)})
+    asked = {"email": normalized(email), "address": email.strip()}
+    await _ask(database, "reset", now, ends_at, asked)
 
 
 async def change_email(
@@ -131,7 +142,7 @@ async def change_email(
     account = await prove(database, passwords, account_id, password)
     await _ask_code(database, settings, account, code, now)
     ends_at = now + timedelta(hours=REGISTER_HOURS)
-    asked = {"email": normalized(email), "accountId": account_id}
+    asked = {"email": normalized(email), "address": email.strip(), "accountId": account_id}
     await _ask(database, "changeEmail", now, ends_at, asked)
 
 
@@ -191,6 +202,7 @@ async def confirm(
         "_id": identifiers.fresh(_PREFIX[request["role"]]),
         "role": request["role"],
         "email": request["email"],
+        "address": request["address"],
         "passwordHash": request["passwordHash"],
         "passwordChangedAt": now,
         "name": request["name"],
@@ -206,7 +218,7 @@ async def confirm(
                 database,
                 account["_id"],
                 account["name"],
-                account["email"],
+                account["address"],
                 now,
                 account["language"],
                 session=session,
@@ -260,7 +272,9 @@ async def confirm_email(database: Database, settings: Settings, *, link: str, no
     async def body(session: Session) -> None:
         await _use(database, request, session)
         before: Document | None = await database.accounts.find_one_and_update(
-            {"_id": request["accountId"]}, {"$set": {"email": request["email"]}}, session=session
+            {"_id": request["accountId"]},
+            {"$set": {"email": request["email"], "address": request["address"]}},
+            session=session,
         )
         if before is None:
             raise LinkInvalid
@@ -274,13 +288,14 @@ async def confirm_email(database: Database, settings: Settings, *, link: str, no
                 "createdAt": now,
                 "expiresAt": now + timedelta(hours=REGISTER_HOURS),
                 "email": before["email"],
+                "address": before["address"],
                 "accountId": before["_id"],
             },
             session,
         )
         await database.fans.update_one(
             {"_id": request["accountId"]},
-            {"$set": {"email": request["email"], "updatedAt": now}},
+            {"$set": {"email": request["address"], "updatedAt": now}},
             session=session,
         )
 
@@ -323,15 +338,32 @@ async def log_in(
     if not await passwords.matches(stored, password) or account is None:
         raise WrongCredentials
     await _ask_code(database, settings, account, code, now)
-    # The password may have been changed while this one was being checked. Both write the account,
-    # so one of the two comes first: a log-in with the old password finds that it is too late.
-    seen = await database.accounts.find_one_and_update(
-        {"_id": account["_id"], "passwordChangedAt": account["passwordChangedAt"]},
-        {"$set": {"loggedInAt": now}},
-    )
-    if seen is None:
-        raise WrongCredentials
     return account
+
+
+async def begin_session(
+    database: Database, settings: Settings, account: Document, now: datetime
+) -> sessions.Session:
+    """The session of an account whose password was right a moment ago. Raises WrongCredentials.
+
+    The password may have been changed while this one was being checked. Both write the account, so
+    of the two transactions one comes first: either the new password ends this session with all
+    others, or the old one finds that it is too late.
+    """
+
+    async def body(session: Session) -> sessions.Session:
+        seen = await database.accounts.find_one_and_update(
+            {"_id": account["_id"], "passwordChangedAt": account["passwordChangedAt"]},
+            {"$set": {"loggedInAt": now}},
+            session=session,
+        )
+        if seen is None:
+            raise WrongCredentials
+        return await sessions.begin(
+            database, settings, account["_id"], account["role"], now, session=session
+        )
+
+    return await mongo.transaction(database, body)
 
 
 async def _ask_code(
@@ -362,6 +394,17 @@ async def prove(
 async def is_known(database: Database, account_id: str) -> bool:
     """Whether somebody has an account with us: guests and people of an issuer have none."""
     return await database.accounts.find_one({"_id": account_id}, {"_id": 1}) is not None
+
+
+async def refuse_other_address(database: Database, account_id: str, email: str) -> None:
+    """Raises Invalid for an address that is not the account's: that takes the confirmed way.
+
+    Tickets are mailed there, and a stolen token must not have them sent elsewhere. Who has no
+    account may be mailed where they like.
+    """
+    account = await database.accounts.find_one({"_id": account_id}, {"email": 1})
+    if account is not None and account["email"] != normalized(email):
+        raise Invalid([("email", "is the account's: change it by /v1/accounts/me/email")])
 
 
 async def find(database: Database, account_id: str) -> Document:
@@ -395,7 +438,7 @@ async def delete_organiser(
         await gone.leave(database, settings, account_id, now, session=session)
         await database.api_keys.update_many(
             {"organiserId": account_id, "revokedAt": None},
-            {"$set": {"revokedAt": now}},
+            {"$set": {"revokedAt": now, "forgetAt": now + timedelta(days=KEYS_KEPT_DAYS)}},
             session=session,
         )
         await database.webhooks.delete_many({"organiserId": account_id}, session=session)
@@ -426,6 +469,7 @@ async def begin_second_factor(database: Database, settings: Settings, account: D
         "secret": second_factors.encrypted(settings, secret),
         "confirmedAt": None,
         "lastStep": 0,
+        "wrongCodes": 0,
     }
     begun = await database.accounts.update_one(
         {"_id": account["_id"], "secondFactor.confirmedAt": None},
@@ -459,6 +503,25 @@ async def remove_second_factor(
     await database.accounts.update_one({"_id": account["_id"]}, {"$unset": {"secondFactor": ""}})
 
 
+async def _count_wrong_code(database: Database, account: Document, now: datetime) -> None:
+    """After some wrong codes in a row none is taken for a while, and for longer each time.
+
+    Whoever knows the password has a million codes to try, and three of them are right.
+    """
+    counted: Document | None = await database.accounts.find_one_and_update(
+        {"_id": account["_id"], "secondFactor": {"$exists": True}},
+        {"$inc": {"secondFactor.wrongCodes": 1}},
+        return_document=ReturnDocument.AFTER,
+    )
+    wrong = 0 if counted is None else counted["secondFactor"]["wrongCodes"]
+    if wrong >= WRONG_CODES_MAX:
+        pause = timedelta(minutes=min(2 ** (wrong - WRONG_CODES_MAX), CLOSED_MINUTES_MAX))
+        await database.accounts.update_one(
+            {"_id": account["_id"], "secondFactor": {"$exists": True}},
+            {"$set": {"secondFactor.closedUntil": now + pause}},
+        )
+
+
 async def _use_code(
     database: Database,
     settings: Settings,
@@ -469,11 +532,14 @@ async def _use_code(
 ) -> None:
     """Count a code as used. Raises WrongCredentials for a wrong one, and for one used before."""
     factor = account["secondFactor"]
+    if factor.get("closedUntil", now) > now:
+        raise WrongCredentials
     secret = second_factors.decrypted(settings, factor["secret"])
     step = None if secret is None else second_factors.step_of(secret, code, now)
     if step is None:
+        await _count_wrong_code(database, account, now)
         raise WrongCredentials
-    changed = {"lastStep": step, **(also or {})}
+    changed = {"lastStep": step, "wrongCodes": 0, **(also or {})}
     # Whoever looked over a shoulder sends the same code at the same moment: the later one loses.
     used = await database.accounts.update_one(
         {

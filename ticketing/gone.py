@@ -11,12 +11,13 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from time import monotonic
 
-from ticketing.mongo import Database, Session
+from ticketing.mongo import Database, Document, Session
 from ticketing.settings import Settings
 
 # Longer than any token that we give; one of another issuer or of `scripts/token` may live longer.
 REMEMBERED_FOR = timedelta(hours=13)
 LOOKED_AT_SECONDS = 2.0
+CLOCKS_DIFFER = timedelta(seconds=30)
 MOST = 100_000
 
 
@@ -43,7 +44,9 @@ class Gone:
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
         self._secret = settings.jwt_secret
-        self._hashes: frozenset[str] = frozenset()
+        # By hash, until when each is remembered.
+        self._until: dict[str, datetime] = {}
+        self._newest: datetime | None = None
         self._read_at = -LOOKED_AT_SECONDS
 
     async def has(self, subject: str) -> bool:
@@ -51,9 +54,22 @@ class Gone:
         if monotonic() - self._read_at >= LOOKED_AT_SECONDS:
             # Set first: of those who ask now one reads, and the others go by what was known.
             self._read_at = monotonic()
-            found = await self._database.gone.find({}, {"_id": 1}).to_list(MOST)
-            self._hashes = frozenset(each["_id"] for each in found)
-        return bool(self._hashes) and _hash(self._secret, subject) in self._hashes
+            await self._read()
+        return bool(self._until) and _hash(self._secret, subject) in self._until
+
+    async def _read(self) -> None:
+        """Add those who left since the last look, and some seconds before, as clocks differ."""
+        filter_: Document = {}
+        if self._newest is not None:
+            filter_ = {"forgetAt": {"$gt": self._newest - CLOCKS_DIFFER}}
+        found = self._database.gone.find(filter_).sort("forgetAt", -1).limit(MOST)
+        for each in await found.to_list(MOST):
+            self._until[each["_id"]] = each["forgetAt"]
+            if self._newest is None or each["forgetAt"] > self._newest:
+                self._newest = each["forgetAt"]
+        if len(self._until) > MOST:
+            by_end = sorted(self._until.items(), key=lambda item: item[1])
+            self._until = dict(by_end[-MOST // 2 :])
 
     def forget(self) -> None:
         """Look again at the next question."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
+import idna
 from babel import Locale
 from babel.dates import format_date, format_time
 from babel.numbers import format_currency, get_currency_symbol
@@ -130,11 +131,17 @@ class Mails:
         try:
             mail = compose(why, message, order, fan, self._settings)
             sender = parseaddr(self._settings.mail_from)[1]
-            return Done(await self._post.send(mail, sender, mailable(fan["email"])))
+            answer = await self._post.send(mail, sender, mailable(fan["email"]))
+            return Done(without_address(answer, fan["email"]))
         except Unsendable as reason:
-            return Failed(str(reason), lasting=True)
+            return Failed(without_address(str(reason), fan["email"]), lasting=True)
         except Undelivered as reason:
-            return Failed(str(reason))
+            return Failed(without_address(str(reason), fan["email"]))
+
+
+def without_address(answer: str, address: str) -> str:
+    """What a mail server said, without the address that it may repeat: it is kept for months."""
+    return re.sub(re.escape(address), "the address", answer, flags=re.IGNORECASE)
 
 
 # --- What --------------------------------------------------------------------------------------
@@ -222,9 +229,10 @@ def mailable(address: str) -> str:
     local_part, _, domain = address.partition("@")
     try:
         if _MAILABLE.fullmatch(address):
-            return f"{local_part}@{domain.encode('idna').decode('ascii')}"
+            # By the newer rules: by those of Python's own codec `ß` would be another's `ss`.
+            return f"{local_part}@{idna.encode(domain, uts46=True).decode('ascii')}"
     except UnicodeError:
-        pass  # No domain has labels of that length.
+        pass  # No domain has such labels.
     raise Unsendable("the fan's address can't be mailed to")
 
 

@@ -109,22 +109,23 @@ async def erase(database: Database, settings: Settings, fan_id: str, now: dateti
     if blockers := await _blockers(database, fan_id, now):
         raise ErasureBlocked(blockers)
     # From here on nobody buys as this fan any more. What was on its way is looked for once more.
-    await gone.leave(database, settings, fan_id, now)
+    # Of who has nothing here nothing could be left behind: guests come and go by the thousand.
+    if await _has_anything(database, fan_id):
+        await gone.leave(database, settings, fan_id, now)
     if blockers := await _blockers(database, fan_id, now):
         raise ErasureBlocked(blockers)
     record = await _begun(database, settings, fan_id, now)
     pseudonym = record["pseudonym"]
-    # The orders come first: as long as one bears the fan's name the rest is still there as well, so
-    # that whoever logs in can ask again.
+    # The account goes last: as long as anything is left there is still somebody who can ask again.
     counts = {
         collection.name: await _rename_orders(database, collection, fan_id, pseudonym)
         for collection in (database.orders, database.orders_archive)
     }
     account = await database.accounts.find_one({"_id": fan_id})
     await database.account_requests.delete_many(_requests_about(fan_id, account))
+    await database.fans.delete_one({"_id": fan_id})
     await database.sessions.delete_many({"accountId": fan_id})
     await database.accounts.delete_one({"_id": fan_id})
-    await database.fans.delete_one({"_id": fan_id})
     await database.erasures.update_one(
         {"_id": record["_id"]},
         {"$set": {"finishedAt": now}, "$inc": {f"counts.{name}": n for name, n in counts.items()}},
@@ -132,6 +133,12 @@ async def erase(database: Database, settings: Settings, fan_id: str, now: dateti
     done: Document | None = await database.erasures.find_one({"_id": record["_id"]})
     assert done is not None
     return done
+
+
+async def _has_anything(database: Database, fan_id: str) -> bool:
+    account = await database.accounts.find_one({"_id": fan_id}, {"_id": 1})
+    order = await database.orders.find_one({"fanId": fan_id}, {"_id": 1})
+    return account is not None or order is not None
 
 
 async def _blockers(database: Database, fan_id: str, now: datetime) -> list[str]:

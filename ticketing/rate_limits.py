@@ -59,6 +59,7 @@ class Meter:
         made_up_at = max(self._made_up_at.get(key, now), now)
         ahead = made_up_at - now
         if ahead > self.policy.window_seconds - self._interval:
+            self._made_up_at.move_to_end(key)
             wait = ahead - (self.policy.window_seconds - self._interval)
             raise RateLimited(Left(self.policy, 0, ceil(wait) or 1))
         self._made_up_at[key] = made_up_at + self._interval

@@ -42,6 +42,9 @@ class Recently(Generic[Key, Value]):
                 del self._reads[key]
             raise
 
-    def forget(self) -> None:
-        """Read anew whatever is asked for from now on."""
-        self._reads.clear()
+    def forget(self, key: Key | None = None) -> None:
+        """Read anew from now on, whatever is asked for or this one key."""
+        if key is None:
+            self._reads.clear()
+        else:
+            self._reads.pop(key, None)

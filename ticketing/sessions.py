@@ -1,8 +1,8 @@
 """Who is logged in: a session lives by refresh tokens, each of which is good once.
 
-A refresh token names its session and its generation, signed by us; the database holds neither. Each
-use makes the next generation. An older one that is used again was copied, by whomever: nobody can
-tell the thief from the owner, so the whole session ends.
+A refresh token names its session and its generation, signed by us; no signature is in the database.
+Each use makes the next generation. An older one that is used again was copied, by whomever: nobody
+can tell the thief from the owner, so the whole session ends.
 """
 
 import hashlib
@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from ticketing import identifiers
 from ticketing.errors import Refusal
 from ticketing.mongo import Database, Document
+from ticketing.mongo import Session as ClientSession
 from ticketing.settings import Settings
 
 PREFIX = "rt"
@@ -42,7 +43,13 @@ class Session:
 
 
 async def begin(
-    database: Database, settings: Settings, account_id: str, role: str, now: datetime
+    database: Database,
+    settings: Settings,
+    account_id: str,
+    role: str,
+    now: datetime,
+    *,
+    session: ClientSession | None = None,
 ) -> Session:
     """A new session. Of too many the one that was idle longest ends."""
     identifier = identifiers.fresh("ses")
@@ -55,14 +62,17 @@ async def begin(
             "createdAt": now,
             "usedAt": now,
             "expiresAt": now + timedelta(days=IDLE_DAYS),
-        }
+        },
+        session=session,
     )
-    mine = database.sessions.find({"accountId": account_id}, {"usedAt": 1})
+    mine = database.sessions.find({"accountId": account_id}, {"usedAt": 1}, session=session)
     known = await mine.to_list(2 * SESSIONS_PER_ACCOUNT_MAX)
-    idlest = sorted(known, key=lambda session: session["usedAt"])
+    idlest = sorted(known, key=lambda each: each["usedAt"])
     too_many = idlest[: max(0, len(idlest) - SESSIONS_PER_ACCOUNT_MAX)]
     if too_many:
-        await database.sessions.delete_many({"_id": {"$in": [each["_id"] for each in too_many]}})
+        await database.sessions.delete_many(
+            {"_id": {"$in": [each["_id"] for each in too_many]}}, session=session
+        )
     return Session(account_id, role, _token(settings, identifier, 0))
 
 

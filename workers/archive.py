@@ -56,7 +56,7 @@ async def move_due(database: Database, over: asyncio.Event) -> int:
     for event_id in await archive.due(database, clock.now()):
         if over.is_set():
             break
-        moved = await archive.move(database, event_id, clock.now())
+        moved = await archive.move(database, event_id, clock.now(), over)
         if moved is not None:
             log.info("Archived %s: %d orders.", event_id, moved)
             total += moved

@@ -27,6 +27,7 @@ async def known_fan(database: Database, fan_id: str = FAN) -> None:
             "_id": fan_id,
             "role": "fan",
             "email": EMAIL.casefold(),
+            "address": EMAIL,
             "passwordHash": "$argon2id$x",
             "passwordChangedAt": NOW,
             "name": NAME,
@@ -50,6 +51,7 @@ async def known_fan(database: Database, fan_id: str = FAN) -> None:
             "_id": f"req_{fan_id}",
             "purpose": "reset",
             "email": EMAIL.casefold(),
+            "address": EMAIL,
             "createdAt": NOW,
             "expiresAt": NOW + timedelta(days=1),
         }
@@ -227,6 +229,8 @@ async def test_an_event_whose_books_are_open_or_wrong_is_not_archived(database: 
     await receive(database, notice(waiting))
     await database.orders.update_one({"_id": placed["_id"]}, {"$set": {"total": 1}})
     assert await archive.move(database, sale.event_id, NOW) is None
+    assert await archive.due(database, NOW) == []
+    assert await archive.due(database, NOW + archive.TRIED_AGAIN_AFTER) == [sale.event_id]
     await database.orders.update_one({"_id": placed["_id"]}, {"$set": {"total": placed["total"]}})
     refund = await checkout.cancel(database, placed["_id"], FAN, now=NOW)
     assert refund["refunds"][0]["status"] == "created"

@@ -324,6 +324,66 @@ async def test_a_reset_ends_every_link_that_was_asked_for_and_a_change_is_told_t
     assert "#" not in text
 
 
+async def test_a_mail_goes_to_the_address_as_it_was_typed_and_greets_nobody_by_a_strangers_words(
+    api: Api, client: Client, post_box: MailServer
+) -> None:
+    await asked(api, "", **ADA | {"email": "anna@straße.example", "name": "you won 500 EUR"})
+    [(to, _, text)] = await mails(api, client, post_box)
+    assert to == "anna@xn--strae-oqa.example"
+    assert "500 EUR" not in text
+
+
+async def test_a_mailbox_is_not_filled_by_who_knows_its_address(
+    api: Api, client: Client, post_box: MailServer
+) -> None:
+    for _ in range(6):
+        await asked(api, "", **ADA)
+    assert len(await mails(api, client, post_box)) == 3
+
+
+async def test_wrong_codes_in_a_row_close_the_second_factor_for_a_while(
+    api: Api, client: Client, post_box: MailServer
+) -> None:
+    secret = await with_second_factor(api, await account(api, client, post_box))
+    for _ in range(5):
+        assert (await log_in(api, code="000000")).status_code == 401
+    assert_problem(await log_in(api, code=code_of(secret)), 401, "unauthenticated")
+    await client.database.accounts.update_many(
+        {}, {"$set": {"secondFactor.closedUntil": clock.now()}}
+    )
+    assert (await log_in(api, code=code_of(secret))).status_code == 201
+
+
+async def test_a_token_alone_sends_nobodys_tickets_elsewhere(
+    api: Api, client: Client, post_box: MailServer
+) -> None:
+    made = await account(api, client, post_box)
+    body = {"name": "Zoë", "email": "thief@example.org"}
+    assert_invalid(await api.http.put("/v1/me", json=body, headers=bearing(made)), "email")
+    own = body | {"email": EMAIL}
+    assert (await api.http.put("/v1/me", json=own, headers=bearing(made))).status_code == 200
+
+
+async def test_a_token_that_is_over_keeps_nobody_from_a_new_one(
+    api: Api, client: Client, post_box: MailServer
+) -> None:
+    made = await account(api, client, post_box)
+    answer = await api.http.post(
+        "/v1/sessions/refresh",
+        json={"refreshToken": made["refreshToken"]},
+        headers={"Authorization": "Bearer over.and.out"},
+    )
+    assert answer.status_code == 201
+
+
+async def test_one_address_is_a_few_guests_and_no_more(api: Api) -> None:
+    statuses = [
+        (await api.http.post("/v1/guests", json={"name": "G", "email": EMAIL})).status_code
+        for _ in range(7)
+    ]
+    assert statuses == [201] * 5 + [429] * 2
+
+
 async def test_a_log_in_that_a_new_password_overtakes_makes_no_session(
     api: Api, client: Client, post_box: MailServer
 ) -> None:

@@ -180,3 +180,18 @@ async def test_a_request_sent_again_with_its_key_costs_no_challenge(api: Api) ->
         assert (await hold(api, event_id, api.as_fan)).status_code == 201
     await challenged(api, event_id, api.as_fan)
     assert (await hold(api, event_id, headers)).json() == first.json()
+
+
+async def test_work_that_was_done_for_a_hold_that_is_not_to_be_had_counts_for_another(
+    api: Api,
+) -> None:
+    event_id = await api.sale(proofOfWork=True)
+    await many_holds(api, event_id, api.as_fan)
+    solution = solve(await challenged(api, event_id, api.as_fan))
+    too_many = await api.http.post(
+        f"/v1/events/{event_id}/holds",
+        json={"section": "Floor", "quantity": 11},
+        headers=api.as_fan | {"Altcha-Payload": solution},
+    )
+    assert too_many.status_code == 409, too_many.text
+    assert (await hold(api, event_id, api.as_fan, solution)).status_code == 201

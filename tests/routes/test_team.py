@@ -181,7 +181,7 @@ async def test_a_key_is_kept_as_a_hash_and_nothing_near_it_is_taken(
         f"{prefix}_{identifier}_",
         f"{prefix}_{identifier}",
         f"{prefix}__{secret}",
-        f"{prefix}_{identifier[:-1]}0_{secret}",
+        f"{prefix}_{identifier[:-1]}{'1' if identifier.endswith('0') else '0'}_{secret}",
         f"{prefix}_{stored['hash']}_{secret}",
         f"{prefix}_{identifier}_{stored['hash']}",
         "tk_",
@@ -265,7 +265,7 @@ async def test_a_refusal_and_a_key_are_in_the_audit_log_and_secrets_are_not(api:
     )
     assert hook.status_code == 201, hook.text
     log = await audit_log(api)
-    assert key["key"].split("_")[2] not in str(log)
+    assert key["key"].split("_", 2)[2] not in str(log)
     assert hook.json()["secret"] not in str(log)
     [refused] = [entry for entry in log["items"] if entry["outcome"] == "conflict"]
     assert (refused["action"], refused["keyId"]) == ("event.publish", key["keyId"])
@@ -311,7 +311,7 @@ async def test_one_organisers_key_is_never_anothers_whatever_they_are_called(
             json={"name": "x", "scope": "viewer"},
             headers=api.as_role(organiser, "organiser") | {"Idempotency-Key": key},
         )
-        secrets.add(made.json()["key"].split("_")[2])
+        secrets.add(made.json()["key"].split("_", 2)[2])
     assert len(secrets) == 2
 
 

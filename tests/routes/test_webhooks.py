@@ -9,7 +9,7 @@ import pytest
 
 from tests.nouns.test_webhooks import Receiver, receiving
 from tests.routes.conftest import Api, assert_invalid, assert_problem, running
-from ticketing import clock, message_kinds, outbox
+from ticketing import clock, outbox, webhooks
 from ticketing.api.application import create_application
 from ticketing.mongo import Client
 from ticketing.settings import Settings
@@ -61,7 +61,7 @@ async def test_a_webhook_shows_its_secret_once_and_is_listed_without_it(near: Ap
 
 async def test_without_kinds_it_is_for_all(near: Api) -> None:
     made = await register(near, "http://127.0.0.1:9/")
-    assert made.json()["kinds"] == sorted(message_kinds.KINDS)
+    assert made.json()["kinds"] == sorted(webhooks.KINDS)
 
 
 async def test_the_same_key_gives_the_same_answer_and_another_body_none(near: Api) -> None:

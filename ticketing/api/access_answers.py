@@ -79,7 +79,7 @@ class ApiKeyPage(Answer, frozen=True):
 
 
 class AuditEntry(Answer, frozen=True):
-    """One change. `outcome` is `done`, a refusal's slug, `failed`, or null where nobody knows."""
+    """One change. `outcome` is `done`, a refusal's slug, or null where nobody knows."""
 
     entry_id: str
     at: Instant

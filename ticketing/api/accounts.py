@@ -153,8 +153,8 @@ async def log_in(request: Request[Any, Any, Any]) -> Response[access_answers.Log
 
 
 async def _logged_in(services: Services, account: Document) -> access_answers.LoggedIn:
-    session = await sessions.begin(
-        services.database, services.settings, account["_id"], account["role"], clock.now()
+    session = await credentials.begin_session(
+        services.database, services.settings, account, clock.now()
     )
     return _tokens(services, session)
 
@@ -213,7 +213,7 @@ async def be_guest(request: Request[Any, Any, Any]) -> Response[access_answers.G
     form = await bodies.read(request, bodies.GuestForm)
     name, email = bodies.profile(form)
     address = client_address.limited_by(client_address.of(request))
-    services.limits.comes_as_guest(request, address)
+    services.limits.comes_as_guest(request, address, credentials.normalized(email))
     fan_id = await guests.begin(services.database, name, email, form.language, clock.now())
     return Reply(_guest(services, fan_id, guests.VISIT_SECONDS))
 
@@ -297,7 +297,7 @@ async def begin_second_factor(
     return Reply(
         access_answers.SecondFactor(
             second_factors.shown(secret),
-            second_factors.uri(secret, services.settings.jwt_issuer, account["email"]),
+            second_factors.uri(secret, services.settings.jwt_issuer, account["address"]),
         )
     )
 
@@ -381,7 +381,7 @@ async def log_out_everywhere(request: Request[Any, Any, Any]) -> None:
 
 router = Router(
     path="/v1",
-    before_request=auth.optional,
+    before_request=auth.nobody,
     route_handlers=[
         register,
         confirm,

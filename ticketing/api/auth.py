@@ -118,6 +118,16 @@ async def optional(request: Request[Any, Any, Any]) -> None:
     request.scope["user"] = await _counted_caller(request)
 
 
+async def nobody(request: Request[Any, Any, Any]) -> None:
+    """A check for what is opened by something in the body: a token beside it is not looked at.
+
+    Programs send the token they have with every request, one that is over as well.
+    """
+    limits = services_of(request).limits
+    if limits.is_on:
+        limits.asked_from(request, client_address.limited_by(client_address.of(request)))
+
+
 async def _counted_caller(request: Request[Any, Any, Any]) -> Caller | None:
     """Who asks, once their address and then they themselves are within their limits."""
     limits = services_of(request).limits
@@ -154,5 +164,7 @@ async def _known(token: str, services: Services) -> Token:
         return verify(token, services.settings)
     caller = await services.callers_by_key.get(key)
     if caller is None:
+        # Made-up keys must not push good ones out.
+        services.callers_by_key.forget(key)
         raise Unauthenticated("The token is not valid.")
     return Token(caller, math.inf)

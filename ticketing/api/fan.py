@@ -170,6 +170,9 @@ async def save_profile(request: Request[Any, Any, Any]) -> answers.Profile:
     """Replaces what was saved before."""
     form = await bodies.read(request, bodies.ProfileForm)
     name, email = bodies.profile(form)
+    await credentials.refuse_other_address(
+        services_of(request).database, request.user.subject, email
+    )
     stored = await accounts.save_profile(
         services_of(request).database,
         request.user.subject,

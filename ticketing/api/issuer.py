@@ -25,7 +25,7 @@ from ticketing.tasks import end
 
 KEYS_SECONDS = 300.0
 # Tokens with made-up key names must not make us ask the issuer with each of them.
-ASKED_AGAIN_SECONDS = 10.0
+ASKED_AGAIN_SECONDS = 2.0
 # While the issuer can't be reached its last keys count on, but one that it took away not for ever.
 STALE_SECONDS_MAX = 3_600.0
 ANSWER_SECONDS_MAX = 5.0
@@ -141,7 +141,10 @@ class Issuer:
     async def _key(self, name: Any) -> Key:
         if not isinstance(name, str):
             raise BadToken
-        if name not in self._keys and monotonic() - self._asked_at > ASKED_AGAIN_SECONDS:
+        # A read that is under way may bring it: whoever comes in its time waits for it.
+        if name not in self._keys and (
+            self._reading.locked() or monotonic() - self._asked_at > ASKED_AGAIN_SECONDS
+        ):
             await self._read()
         if name not in self._keys:
             raise BadToken
@@ -155,8 +158,16 @@ class Issuer:
                 return  # Somebody else did while we waited.
             self._asked_at = monotonic()
             try:
-                keys = await self._fetch()
-            except (httpx.HTTPError, httpx.InvalidURL, msgspec.MsgspecError, ValueError) as error:
+                # The client's own limit is one for each byte that comes.
+                async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                    keys = await self._fetch()
+            except (
+                httpx.HTTPError,
+                httpx.InvalidURL,
+                msgspec.MsgspecError,
+                ValueError,
+                TimeoutError,
+            ) as error:
                 log.warning("The issuer's keys can't be read: %s", type(error).__name__)
                 return
             finally:

@@ -19,6 +19,7 @@ SIGN_IN_ADDRESS = Policy("sign-in-address", 60, 60)
 SIGN_IN_ACCOUNT = Policy("sign-in-account", 10, 60)
 SIGN_IN_EVERYWHERE = Policy("sign-in-everywhere", 100, 60)
 GUESTS = Policy("guests", 600, 60)
+GUESTS_BY_EMAIL = Policy("guests-email", 5, 3_600)
 KEYS_MAX = 100_000
 
 _SCOPE_KEY = "ticketing.rate_limit"
@@ -36,6 +37,7 @@ class Limits:
         self._sign_in_address = Meter(SIGN_IN_ADDRESS, KEYS_MAX)
         self._sign_in_account = Meter(SIGN_IN_ACCOUNT, KEYS_MAX)
         self._sign_in_everywhere = Meter(SIGN_IN_EVERYWHERE, KEYS_MAX)
+        self._guests_by_email = Meter(GUESTS_BY_EMAIL, KEYS_MAX)
         self._guests = Meter(GUESTS, KEYS_MAX)
 
     def asked_from(self, connection: ASGIConnection[Any, Any, Any, Any], address: str) -> None:
@@ -65,12 +67,19 @@ class Limits:
         tell(connection, self._sign_in_address.take(address, monotonic()))
         # A digest: what is typed may be long, and a hundred thousand of them are kept.
         everywhere, here = identifiers.digest(account), identifiers.digest(account, address)
-        tell(connection, self._sign_in_everywhere.take(everywhere, monotonic()))
+        # What is refused here counts nowhere else: one stranger alone keeps nobody out.
         tell(connection, self._sign_in_account.take(here, monotonic()))
+        self._sign_in_everywhere.take(everywhere, monotonic())
 
-    def comes_as_guest(self, connection: ASGIConnection[Any, Any, Any, Any], address: str) -> None:
-        """Count a new guest. Raises RateLimited."""
+    def comes_as_guest(
+        self, connection: ASGIConnection[Any, Any, Any, Any], address: str, email: str
+    ) -> None:
+        """Count a new guest, by what they typed as well: one person is a few guests at most.
+
+        Raises RateLimited.
+        """
         tell(connection, self._guests.take(address, monotonic()))
+        self._guests_by_email.take(identifiers.digest(email), monotonic())
 
 
 def tell(connection: ASGIConnection[Any, Any, Any, Any], left: Left) -> None:

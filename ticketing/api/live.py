@@ -19,6 +19,7 @@ from ticketing.api.problems import Unauthenticated
 from ticketing.api.services import Services, services_of
 from ticketing.api.watching import Watcher, encoded
 from ticketing.errors import NotFound
+from ticketing.rate_limits import RateLimited
 from ticketing.tasks import end
 
 # A little over a fifth of a second, so that no second ever holds more than five documents.
@@ -85,6 +86,11 @@ def _counted(
     address = client_address.limited_by(client_address.of(socket))
     if services.connections[address] >= CONNECTIONS_PER_ADDRESS_MAX and services.limits.is_on:
         yield CLOSE_TRY_AGAIN_LATER, "too many connections from your address"
+        return
+    try:
+        services.limits.asked_from(socket, address)
+    except RateLimited:
+        yield CLOSE_TRY_AGAIN_LATER, "too many requests from your address"
         return
     services.connections[address] += 1
     try:

@@ -214,7 +214,8 @@ async def refund_seats(
     wanted = bodies.line_refund(
         form, order_id=order_id, by=request.user.subject, key=bodies.idempotency_key(request)
     )
-    async with recorded(request, event["organiserId"], "order.refund", order_id) as change:
+    before = {"status": order["status"], "refunds": len(order["refunds"])}
+    async with recorded(request, event["organiserId"], "order.refund", order_id, before) as change:
         refunded = await checkout.refund_lines(services.database, wanted, now=clock.now())
         change.after = {"seatIds": list(wanted.seat_ids), "keepSeats": not wanted.frees}
     if wanted.frees:
@@ -436,7 +437,9 @@ async def remove_webhook(
 ) -> None:
     """Nothing is sent there any more, nor what waits to be."""
     organiser = await acting_for(request, organiser_id, "owner")
-    async with recorded(request, organiser, "webhook.remove", webhook_id):
+    webhook = await webhooks.find(services_of(request).database, webhook_id, organiser)
+    before = {"url": webhook["url"].partition("?")[0], "kinds": webhook["kinds"]}
+    async with recorded(request, organiser, "webhook.remove", webhook_id, before):
         await webhooks.remove(services_of(request).database, webhook_id, organiser)
 
 

@@ -243,48 +243,46 @@ class Services:
 
     async def place_hold(self, wanted: HoldRequest, address: str, payload: str | None) -> Hold:
         """The hold. Raises the refusals of holds, and ChallengeRequired."""
-        if await self._is_repeated(wanted):
-            return await self._placed(wanted)
-        await self._refuse_suspicious(wanted, address, payload)
+        if not await self._asks_for_work(wanted, address):
+            return await self._counted_hold(wanted, address)
+        solved = await challenges.require(
+            self.database,
+            self.settings,
+            fan_id=wanted.fan_id,
+            event_id=wanted.event_id,
+            payload=payload,
+            now=clock.now(),
+        )
+        try:
+            return await self._counted_hold(wanted, address)
+        except Refusal:
+            # The work was done for a hold, and there is none.
+            await challenges.give_back(self.database, solved)
+            raise
+
+    async def _asks_for_work(self, wanted: HoldRequest, address: str) -> bool:
+        """Whether nobody would take the caller for a fan, and the event wants work of such.
+
+        A request that was answered before gets its answer again, as its key promises.
+        """
+        if not self.suspicions.are_of(wanted.fan_id, address, monotonic()):
+            return False
+        event = (await self.recent_events.slim([wanted.event_id])).get(wanted.event_id, {})
+        if not event.get("proofOfWork"):
+            return False
+        return wanted.key is None or not await holds.is_known(self.database, wanted)
+
+    async def _counted_hold(self, wanted: HoldRequest, address: str) -> Hold:
         self.suspicions.asks(wanted.fan_id, address, monotonic())
         try:
-            placed = await self._placed(wanted)
+            outcome = await self.holds.submit(wanted)
+            if isinstance(outcome, Refusal):
+                raise outcome
         except BaseException:
             self.suspicions.missed(wanted.fan_id)
             raise
-        self.suspicions.got(wanted.fan_id, placed.hold_id)
-        return placed
-
-    async def _placed(self, wanted: HoldRequest) -> Hold:
-        outcome = await self.holds.submit(wanted)
-        if isinstance(outcome, Refusal):
-            raise outcome
+        self.suspicions.got(wanted.fan_id, outcome.hold_id)
         return outcome
-
-    async def _is_repeated(self, wanted: HoldRequest) -> bool:
-        """Whether a suspicious fan sends a request once more that was answered already.
-
-        A key promises the same answer, so it must not cost a challenge.
-        """
-        if wanted.key is None or not self.suspicions.are_of(wanted.fan_id, "", monotonic()):
-            return False
-        return await holds.is_known(self.database, wanted)
-
-    async def _refuse_suspicious(
-        self, wanted: HoldRequest, address: str, payload: str | None
-    ) -> None:
-        if not self.suspicions.are_of(wanted.fan_id, address, monotonic()):
-            return
-        event = (await self.recent_events.slim([wanted.event_id])).get(wanted.event_id, {})
-        if event.get("proofOfWork"):
-            await challenges.require(
-                self.database,
-                self.settings,
-                fan_id=wanted.fan_id,
-                event_id=wanted.event_id,
-                payload=payload,
-                now=clock.now(),
-            )
 
     async def waiting(self) -> Backlog | None:
         """What waits in the database; None if it does not answer in time."""

@@ -11,7 +11,7 @@ from ticketing.api.parameters import PAGE_SIZE, Cursor, KeyId, Limit, MemberId
 from ticketing.api.replies import Reply
 from ticketing.api.routing import Router
 from ticketing.api.services import services_of
-from ticketing.errors import IdempotencyKeyReused, NotFound
+from ticketing.errors import IdempotencyKeyReused, Invalid, NotFound
 
 
 @get("/team", summary="The organiser's team", responses=problems.documented(NotFound))
@@ -36,6 +36,8 @@ async def put_member(
     form = await bodies.read(request, bodies.MemberForm)
     bodies.refuse_odd_subject(member_id, "memberId")
     organiser = await acting_for(request, organiser_id, "owner")
+    if member_id == organiser:
+        raise Invalid([("memberId", "is the organiser, who is always an owner")])
     database = services_of(request).database
     before = await teams.role_of(database, organiser, member_id)
     async with recorded(request, organiser, "team.put", member_id, {"role": before}) as change:
