@@ -6,7 +6,8 @@ ANYBODY, FAN, ORGANISER, ADMIN = "anybody", "fan", "organiser", "admin"
 GATE = "gate"
 # Any person, but no API key.
 PERSON = "person"
-# Whoever knows the password, the link or the refresh token in the body.
+# What is opened by the body: a password, a link, a refresh token; or asked for by anybody and then
+# answered by mail. A token beside it is not looked at.
 SECRET_IN_BODY = "secret in the body"
 # Its credential is the signature over the body.
 SIGNED = "signed"

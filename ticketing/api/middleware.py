@@ -35,8 +35,7 @@ _DEFAULT_HEADERS = [
     # An answer about one fan must not stay in a shared cache. What may be kept says so.
     (b"cache-control", b"no-store"),
 ]
-# Two years, as browsers' preload lists ask for. Only where our public address is https: a browser
-# would never again come by plain HTTP.
+# Two years. Only where our public address is https: a browser would never again come by plain HTTP.
 _STRICT_TRANSPORT = (b"strict-transport-security", b"max-age=63072000; includeSubDomains")
 
 
