@@ -15,7 +15,7 @@ from tests.routes.conftest import Api, Server, token
 
 CONFIGURATION = Path(__file__).parent / "schemathesis.toml"
 SECONDS_MAX = 150
-EXAMPLES = 12
+EXAMPLES = 8
 
 
 @pytest.mark.parametrize("role", ["fan", "organiser", "admin", None])
