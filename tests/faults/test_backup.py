@@ -151,8 +151,8 @@ async def test_without_a_moment_everything_that_was_archived_comes_back(
     await own["later"].create_index("list", name="by_list")
     await own["later"].update_one({"_id": 1}, {"$push": {"list": 4}, "$set": {"deep.two": 2}})
     await own["later"].rename("renamed")
-    await own["gone"].insert_one({"_id": 1})
-    await own["gone"].drop()
+    await own["dropped"].insert_one({"_id": 1})
+    await own["dropped"].drop()
     archived(own_settings, tmp_path)
     outcome = restored(target, tmp_path)
     assert outcome.operations > 0
@@ -165,7 +165,7 @@ async def test_without_a_moment_everything_that_was_archived_comes_back(
             "deep": {"one": 1, "two": 2},
         }
         assert "by_list" in found["renamed"].index_information()
-        assert {"gone", "later"}.isdisjoint(found.list_collection_names())
+        assert {"dropped", "later"}.isdisjoint(found.list_collection_names())
 
 
 async def test_a_transaction_is_there_as_a_whole_or_not_at_all(

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import time
 from typing import Any
 
 import jwt
@@ -26,7 +25,7 @@ async def refused(api: Api, authorization: str) -> None:
 @pytest.mark.parametrize(
     "claims",
     [
-        {"exp": int(time.time()) - 1},
+        {"exp": 1},
         {"exp": None},
         {"exp": "soon"},
         {"exp": 1e400},
@@ -46,7 +45,7 @@ async def refused(api: Api, authorization: str) -> None:
         {"sub": "x" * 129},
         {"sub": "fan\0one"},
         {"sub": "fan\ud800"},
-        {"nbf": int(time.time()) + 600},
+        {"nbf": 2**33},
     ],
     ids=str,
 )
