@@ -611,7 +611,7 @@ SESSION = _object(
     }
 )
 
-GONE = _object({"_id": TEXT, "forgetAt": INSTANT})
+GONE = _object({"_id": TEXT, "forgetAt": INSTANT}, {"back": {"enum": [True]}})
 SOLVED_CHALLENGE = _object({"_id": TEXT, "forgetAt": INSTANT})
 ERASURE = _object(
     {

@@ -347,8 +347,8 @@ async def begin_session(
     """The session of an account whose password was right a moment ago. Raises WrongCredentials.
 
     The password may have been changed while this one was being checked. Both write the account, so
-    of the two transactions one comes first: either the new password ends this session with all
-    others, or the old one finds that it is too late.
+    of the two transactions one comes first: either the new password ends what is begun here with
+    all else, or the old one finds that it is too late.
     """
 
     async def body(session: Session) -> sessions.Session:

@@ -32,9 +32,20 @@ async def leave(
     """Let nobody act as this subject from the next look at the list on."""
     await database.gone.update_one(
         {"_id": _hash(settings.jwt_secret, subject)},
-        {"$set": {"forgetAt": now + REMEMBERED_FOR}},
+        {"$set": {"forgetAt": now + REMEMBERED_FOR}, "$unset": {"back": ""}},
         upsert=True,
         session=session,
+    )
+
+
+async def come_back(database: Database, settings: Settings, subject: str, now: datetime) -> None:
+    """Let somebody act again who could not leave after all.
+
+    Written as news and not taken away: processes read only what is newer than what they know.
+    """
+    await database.gone.update_one(
+        {"_id": _hash(settings.jwt_secret, subject)},
+        {"$set": {"forgetAt": now + REMEMBERED_FOR, "back": True}},
     )
 
 
@@ -64,7 +75,10 @@ class Gone:
             filter_ = {"forgetAt": {"$gt": self._newest - CLOCKS_DIFFER}}
         found = self._database.gone.find(filter_).sort("forgetAt", -1).limit(MOST)
         for each in await found.to_list(MOST):
-            self._until[each["_id"]] = each["forgetAt"]
+            if each.get("back"):
+                self._until.pop(each["_id"], None)
+            else:
+                self._until[each["_id"]] = each["forgetAt"]
             if self._newest is None or each["forgetAt"] > self._newest:
                 self._newest = each["forgetAt"]
         if len(self._until) > MOST:

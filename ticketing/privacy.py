@@ -104,7 +104,8 @@ async def erase(database: Database, settings: Settings, fan_id: str, now: dateti
     Each step may be repeated, and the record keeps the pseudonym: an erasure that died in the
     middle goes on where it was when it is asked for again, and one that is done changes nothing.
     An order that the fan places in the seconds until every process knows that they left is not
-    seen: ask again.
+    seen: ask again. After a death the fan's own tokens open nothing for as long as they are
+    remembered to have left; until then `scripts/privacy` goes on.
     """
     if blockers := await _blockers(database, fan_id, now):
         raise ErasureBlocked(blockers)
@@ -113,10 +114,11 @@ async def erase(database: Database, settings: Settings, fan_id: str, now: dateti
     if await _has_anything(database, fan_id):
         await gone.leave(database, settings, fan_id, now)
     if blockers := await _blockers(database, fan_id, now):
+        await gone.come_back(database, settings, fan_id, now)
         raise ErasureBlocked(blockers)
     record = await _begun(database, settings, fan_id, now)
     pseudonym = record["pseudonym"]
-    # The account goes last: as long as anything is left there is still somebody who can ask again.
+    # The account goes last: as long as anything is left it is still known whose it is.
     counts = {
         collection.name: await _rename_orders(database, collection, fan_id, pseudonym)
         for collection in (database.orders, database.orders_archive)
@@ -138,7 +140,8 @@ async def erase(database: Database, settings: Settings, fan_id: str, now: dateti
 async def _has_anything(database: Database, fan_id: str) -> bool:
     account = await database.accounts.find_one({"_id": fan_id}, {"_id": 1})
     order = await database.orders.find_one({"fanId": fan_id}, {"_id": 1})
-    return account is not None or order is not None
+    archived = await database.orders_archive.find_one({"fanId": fan_id}, {"_id": 1})
+    return any(each is not None for each in (account, order, archived))
 
 
 async def _blockers(database: Database, fan_id: str, now: datetime) -> list[str]:

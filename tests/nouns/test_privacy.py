@@ -10,8 +10,9 @@ import pytest
 
 from tests.conftest import NOW, Sale, put_on_sale
 from tests.nouns.test_checkout import current, notice, ordered, receive, sound
-from ticketing import accounts, archive, checkout, invariants, orders, privacy
+from ticketing import accounts, archive, checkout, gone, invariants, orders, privacy
 from ticketing.errors import NotFound
+from ticketing.gone import Gone
 from ticketing.mongo import Database, Document
 from ticketing.privacy import ErasureBlocked
 from ticketing.settings import Settings
@@ -142,6 +143,33 @@ async def test_what_is_owed_to_a_fan_keeps_them_from_being_forgotten(
         await privacy.erase(database, settings, FAN, AFTERWARDS)
     assert blocked.value.order_ids == [coming["_id"]]
     assert await database.erasures.count_documents({}) == 0
+
+
+async def test_an_order_that_slips_in_keeps_the_fan_and_leaves_them_in(
+    database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await known_fan(database)
+    sale = await put_on_sale(database)
+    known = Gone(database, settings)
+    blockers, leave = privacy._blockers, gone.leave
+
+    async def order_slips_in(*arguments: object) -> None:
+        await leave(*arguments)  # type: ignore[arg-type]
+        known.forget()
+        assert await known.has(FAN)
+        await ordered(database, sale, FAN, 1)
+
+    monkeypatch.setattr(gone, "leave", order_slips_in)
+    with pytest.raises(ErasureBlocked):
+        await privacy.erase(database, settings, FAN, NOW)
+    assert await blockers(database, FAN, NOW) != []
+    for looking in (known, Gone(database, settings)):
+        looking.forget()
+        assert not await looking.has(FAN)
+    assert await accounts.profile(database, FAN) is not None
+    await leave(database, settings, FAN, NOW)
+    known.forget()
+    assert await known.has(FAN)
 
 
 async def test_an_erasure_that_died_anywhere_goes_on_with_the_same_pseudonym(
